@@ -3,7 +3,7 @@
 - `@pytest.mark.peer("prometheus")`: skipped when the program is missing, and the last lines of the
   run name it; with CI=true a missing peer is an error, so that nothing is skipped there unseen.
 - `golden(path, text)`: the text must equal the file; `make golden` rewrites the file instead.
-- A connection to anything but this machine's loopback is refused, whoever tries.
+- A test's connection to anything but this machine's loopback is refused.
 - `@pytest.mark.rotating(parts)`: of each function's cases a rotating part runs (`tests.tools.cut`).
 - Where several processes share the tests (`make test`), the longest files are begun first.
 """

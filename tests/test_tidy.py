@@ -1,7 +1,7 @@
 """The style guide, executable: each rule stands here once, with its reason.
 
 The rules read source text and syntax trees, never the imported code, so they hold for files that
-nobody runs. They apply to whatever exists: a new file is covered on the day it is written.
+never run. They apply to every file: a new one is covered on the day it is written.
 """
 
 import ast
@@ -26,7 +26,7 @@ PACKAGES = ("collector", "api", "alerts", "simulator", "dashboards")
 
 # One screen and a half. Longer functions hide a second job (TigerBeetle's limit, our hard one).
 FUNCTION_LINES_MAX = 70
-# A file is read from top to bottom by a newcomer; beyond this nobody does.
+# A newcomer reads a file from top to bottom, but not a longer one.
 FILE_LINES_MAX = 700
 
 # Files of collector/ that may touch the machine directly, each with its reason. All others ask
@@ -238,7 +238,7 @@ def test_exactly_these_places_catch_everything() -> None:
 
 
 def test_only_command_lines_print() -> None:
-    """Elsewhere a line on standard output is a log without level, or breaks someone's pipe."""
+    """Elsewhere a line on standard output is a log without level, or breaks a user's pipe."""
     found = [
         f"{name_of(path)}:{node.lineno}"
         for path in python_files(*PACKAGES)
@@ -371,7 +371,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
 
 
 def put(path: Path) -> None:
-    """A file that somebody built, whatever is in it."""
+    """A built file; its content does not matter."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(path.name)
 

@@ -19,7 +19,7 @@ from tests.bench.report import BenchError
 ANSWER_SECONDS = 150.0
 """Longer than any of the programs lets a query run."""
 TOLERANCE = 1e-9
-"""Of a value: the order of additions is nobody's promise."""
+"""Relative, of a value: PromQL does not define the order of additions."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

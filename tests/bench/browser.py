@@ -180,14 +180,14 @@ def vite() -> Iterator[str]:
 
 
 def answers(url: str) -> bool:
-    """Whether somebody is there."""
+    """Whether a server answers at this URL."""
     with contextlib.suppress(httpx.TransportError):
         return httpx.get(url, trust_env=False).status_code == httpx.codes.OK
     return False
 
 
 def measure_pan(browser: Browser, seconds: float) -> dict[str, Any]:
-    """What the bench's page says of a hand that drags the heat map to and fro."""
+    """What the bench's page measures while a pointer drags the heat map to and fro."""
     with vite() as url, watched(browser, url) as seen:
         seen.page.goto(f"{url}/bench/heat.html")
         seen.page.wait_for_function("() => 'pan' in window && document.querySelector('canvas')")

@@ -44,7 +44,7 @@ class RecordingNvml:
         self._events: list[Facts] = []
 
     def recording(self) -> dict[str, Any]:
-        """Everything that was said, as `ReplayedNvml` takes it (in JSON)."""
+        """All answers of NVML, as `ReplayedNvml` takes them (in JSON)."""
         gpus = [self._gpus.get(gpu, {}) for gpu in range(max(self._gpus, default=-1) + 1)]
         return {"system": self._system, "gpus": gpus, "events": self._events}
 
@@ -92,7 +92,7 @@ class RecordingNvml:
 
 
 class RecordingHost(Host):
-    """This machine, with everything that NVML says kept."""
+    """This machine, with all of NVML's answers recorded."""
 
     def __init__(self) -> None:
         super().__init__()

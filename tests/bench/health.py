@@ -45,7 +45,7 @@ INGEST_HOSTS, READINGS, CONNECTIONS = 208, 5, 4
 """As in the ingest bench, one reading a second, sent every five seconds: 99,840 samples/s."""
 INTERVAL_SECONDS = 1.0
 WARM_SECONDS = 10
-"""Of samples before anybody asks: to meet 99,840 series for the first time is another matter."""
+"""Of samples before the first request: the first write of 99,840 series is not measured here."""
 REBUILDS = 20
 WALL_MS_BAR, REBUILT_MS_BAR = 100, 50
 HEALTH_PATH = "/v1/health"
@@ -58,7 +58,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     path: str = HEALTH_PATH
     is_tagged: bool = False
     is_stirred: bool = False
-    """Whether somebody changes something every second."""
+    """Whether an operator's hold changes a host every second."""
 
 
 PASSES = (
@@ -186,7 +186,7 @@ def poll(port: int, delay: float, seconds: int, kind: Pass, found: list[tuple[fl
 
 
 def stir(program: Program, stop: threading.Event) -> None:
-    """An operator who changes his mind every second: no answer is known for longer."""
+    """An operator's hold on another host every second: no answer is valid for longer."""
     body = b'{"state": "draining", "reason": "bench", "by": "bench"}'
     connection = http.client.HTTPConnection("127.0.0.1", program.port, timeout=60)
     for turn in itertools.count():

@@ -3,9 +3,9 @@
 4,096 hosts of 8 NICs in pods of 32, 64 running jobs of 24 hosts, all hosts at some risk and 3 % of
 all links at half their rate. A question names all hosts that are free. The clock runs over what a
 request costs beside HTTP: the body is read, the hosts are judged, sets are chosen, weighed and
-written. The floor is there, as it is for whoever asks at least once a minute; to make it is a row
-of its own. *Nearness* is the score of the first set against the best of all sets of 12 hosts, found
-by trying each.
+written. The floor is cached, as it is for a client that asks at least once a minute; building it is
+a row of its own. *Nearness* is the score of the first set against the best of all sets of 12 hosts,
+found by trying each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLD_SIZE = 1_024
 SETS = 3
 ASKED, QUICK_ASKED = 20, 3
 RISKS = (0.01, 0.01, 0.02, 0.05)
-"""Nobody is without any, and some links are slow: no set is perfect, so all work is done."""
+"""No host is without risk, and some links are slow: no set is perfect, so all work is done."""
 SLOW_SHARE = 0.03
 
 WALL_MS_BAR = 200.0
@@ -139,7 +139,7 @@ def measure_large(turns: int) -> list[Timed]:
 
 
 def forgetful(stand: Stand) -> Stand:
-    """The same, just after something was cabled otherwise and nobody has asked before."""
+    """The same stand with an empty cache: the first request after a change of cables."""
     other = copy.copy(stand)
     known = stand.known
     other.known = dataclasses.replace(known, ways=Ways(known.floor))

@@ -139,7 +139,7 @@ def run_program(name: str, command: list[str], folder: Path, port: int) -> Itera
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that no process listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -66,7 +66,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     wide: tuple[int, int, int]
     """Series of three metrics, each ten times the one before; the middle one is asked most."""
     rest: int
-    """Series of a metric that nobody asks for."""
+    """Series of a metric that no query selects."""
     day_series: int
     day_readings: int
     asks: int
@@ -308,7 +308,7 @@ def ask_in_turn(question: Question, sides: list[Side], asks: int) -> tuple[dict[
 
 
 def agreement(compared: list[str]) -> list[str]:
-    """What can be said if no answer differed from those it was compared with."""
+    """The report's sentences, if no answer differed from those it was compared with."""
     said = {
         Prometheus.title: "our answers were Prometheus' answers",
         VictoriaMetrics.title: "our answers were VictoriaMetrics' answers, rate left out",

@@ -41,7 +41,7 @@ MODELS = 4
 PERIOD_SECONDS = 30
 """How often a sweep is made; the bar is one core."""
 ROWS_PER_ANSWER = 12
-"""What `snmpbulkwalk` and pysnmp are told: as many values in an answer as we ask for."""
+"""`snmpbulkwalk` and pysnmp request as many values in an answer as our poller does."""
 TABLE: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1)
 ROWS_MAX = 1000
 

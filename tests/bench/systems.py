@@ -123,7 +123,7 @@ class Prometheus(PrometheusLike):
     ready_path = "/-/ready"
 
     def command(self, folder: Path, port: int) -> list[str] | None:
-        """With an empty configuration: it scrapes nobody, not even itself."""
+        """With an empty configuration: it scrapes no target, not even itself."""
         program = find_peer("prometheus")
         if program is None:
             return None

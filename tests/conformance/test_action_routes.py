@@ -1,4 +1,4 @@
-"""Actions over HTTP, in a service: a policy that looks, people who answer, executors that tell."""
+"""Actions over HTTP: the policy proposes, operators approve or reject, executors report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,7 +85,7 @@ def test_a_shadow_changes_nothing_and_is_counted(stage: Stage) -> None:
     assert stage.latest("node3")["state"] == "shadowed"
     assert stage.latest("node3")["outcome"] == "waiting"
     assert (stage.state_of("node3"), stage.standing()) == ("degraded", {})
-    # An incident that nobody repeats would end: it is said all the while.
+    # An incident without new verdicts would end: the stage repeats its verdicts.
     for _ in range(20):
         stage.pass_time(50)
     eventually(lambda: stage.latest("node3")["outcome"] == "confirmed", "it went on")
@@ -167,7 +167,7 @@ def test_a_check_that_passes_returns_a_host(stage: Stage) -> None:
 
 def test_bad_questions_are_named(stage: Stage) -> None:
     stage.get("/v1/actions/none", 404)
-    stage.set_policy("approve", share=0.0001)  # no room: what does not exist is said first
+    stage.set_policy("approve", share=0.0001)  # no room, but the 404 comes first
     stage.post("/v1/actions/none/approve", 404, by="ada")
     stage.post("/v1/actions/none/undo", 422)
     stage.post("/v1/actions/none/applied", 422, executor="a b", outcome="done")
@@ -178,7 +178,7 @@ def test_bad_questions_are_named(stage: Stage) -> None:
 
 def test_a_broken_file_leaves_the_policy_as_it_was(stage: Stage) -> None:
     stage._policy.write_text("mode = 'on'")
-    eventually(lambda: bool(stage.get("/v1/actions/policy")["problem"]), "it is said")
+    eventually(lambda: bool(stage.get("/v1/actions/policy")["problem"]), "the policy's problem")
     policy = stage.get("/v1/actions/policy")
     assert policy["mode"] == "enforce"
     assert "mode = 'on'" in policy["problem"]
@@ -197,7 +197,7 @@ def test_while_verdicts_are_old_nobody_is_taken(stage: Stage) -> None:
     stage.say("node3")
     eventually(lambda: stage.state_of("node3") == "degraded", "node3 is accused")
     stage._skip[0] += 120
-    eventually(lambda: stage.get("/v1/actions")["evidence"] == "stale", "nobody evaluates")
+    eventually(lambda: stage.get("/v1/actions")["evidence"] == "stale", "stale evidence")
 
     def is_refused() -> bool:
         stage._skip[0] += 3

@@ -1,4 +1,4 @@
-"""A real Alertmanager is told, groups, resolves; either side may die in between."""
+"""A real Alertmanager receives, groups and resolves alerts; either side may die in between."""
 
 import asyncio
 import contextlib
@@ -115,7 +115,7 @@ def server(tmp_path: Path, hook: Listener) -> Iterator[Alertmanager]:
 
 
 class OurSide:
-    """Our side without a memory of what was sent, as after each start."""
+    """Our sender with no record of what was sent, as after each start."""
 
     def __init__(self, folder: Path, *urls: str | AlertmanagerTable) -> None:
         self._runner = asyncio.Runner()
@@ -176,7 +176,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def groups_told(hook: Listener) -> Counter[tuple[str, str]]:
-    """How often each group was told to be firing, or resolved."""
+    """How often the webhook received each group as firing, and as resolved."""
     return Counter(
         (next(iter(call.body["groupLabels"].values())), call.body["status"]) for call in hook.calls
     )
@@ -194,7 +194,7 @@ def test_it_receives_groups_and_resolves_and_either_side_may_die(
     ]
     ours = start(server.url)
 
-    # Nobody there: it waits.
+    # No Alertmanager runs: the alerts wait.
     ours.tell(alerts)
     assert ours.waiting == [3]
     assert ours.value("fabric_service_alertmanager_up", alertmanager=server.url) == 0.0
@@ -202,7 +202,7 @@ def test_it_receives_groups_and_resolves_and_either_side_may_die(
     ours.tell(alerts)
     assert ours.waiting == [0]
     assert ours.value("fabric_service_alertmanager_up", alertmanager=server.url) == 1.0
-    eventually(lambda: len(hook.calls) == 2, "both groups are told")
+    eventually(lambda: len(hook.calls) == 2, "a notification for both groups")
     told = {tuple(call.body["groupLabels"].items()): call.body for call in hook.calls}
     incident = told[(("incident", "i-1"),)]
     assert {each["labels"]["alertname"] for each in incident["alerts"]} == {
@@ -212,7 +212,8 @@ def test_it_receives_groups_and_resolves_and_either_side_may_die(
     assert incident["commonLabels"]["site"] == "north"
     assert "fabricscope.example" in incident["alerts"][0]["generatorURL"]
 
-    # It dies, having noted what it sent, and comes back empty-handed: the next round tells it all.
+    # Alertmanager dies after it logged its notifications and restarts without alerts: the next
+    # round sends it all.
     moment = time.time()
     eventually(lambda: server.remembers_since(moment), "Alertmanager notes what it sent")
     server.kill()
@@ -222,12 +223,13 @@ def test_it_receives_groups_and_resolves_and_either_side_may_die(
     ours.tell(alerts, later_s=62)
     eventually(lambda: len(server.alerts()) == 3, "Alertmanager knows all again")
 
-    # We die and come back without a memory.
+    # The service dies and restarts with no record of what it sent.
     ours = start(server.url)
     witness = make_alert("Witness", time.time())
     ours.tell([*alerts, witness])
-    # Old alerts are looked at on arrival, a new one two seconds later: it is the last to be told.
-    eventually(lambda: groups_told(hook)["Witness", "firing"] == 1, "the witness is told")
+    # Alertmanager handles old alerts on arrival, a new one two seconds later: its notification is
+    # the last.
+    eventually(lambda: groups_told(hook)["Witness", "firing"] == 1, "the witness' notification")
     assert groups_told(hook) == {
         ("i-1", "firing"): 1,
         ("LinkDown", "firing"): 1,
@@ -240,7 +242,7 @@ def test_it_receives_groups_and_resolves_and_either_side_may_die(
     ours.tell([*over, witness], later_s=1)
     eventually(lambda: groups_told(hook)["LinkDown", "resolved"] == 1, "one end")
     eventually(lambda: groups_told(hook)["i-1", "resolved"] == 1, "the other end")
-    ours.tell([*over, witness], later_s=62)  # for a quarter of an hour it is told again
+    ours.tell([*over, witness], later_s=62)  # for a quarter of an hour it is sent again
     eventually(lambda: len(server.alerts()) == 1, "only the witness is left")
     ended = make_alert("Witness", witness.active_ns / NS, ended_s=time.time())
     ours = start(server.url)

@@ -1,4 +1,4 @@
-"""The audit on whole hosts: cases, simulated ones, and a fleet that agents told the service of."""
+"""The audit on whole hosts: cases, simulated ones, and a fleet that agents reported."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

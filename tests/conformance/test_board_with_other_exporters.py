@@ -1,7 +1,7 @@
 """The board of a host, with nothing but the series of node_exporter and dcgm-exporter.
 
-Somebody who already runs those and writes them to us should see their host without an agent of
-ours. Which panels stay empty is written down here, so that one more is noticed.
+A user who already runs those and sends them by remote write should see the host without our agent.
+The test lists the panels that stay empty, so that one more fails it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The overview boards mean what they say: with other exporters alone, and where nobody looks."""
+"""The overview boards' answers with other exporters alone; no value where no agent reports."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def write(service: InProcess, sent: list[TimeSeries]) -> None:
 
 
 def ask(service: InProcess, expr: str, at: int = NOW) -> list[tuple[dict[str, str], float]]:
-    """What an expression of a board says, everything chosen."""
+    """The answer to a board's expression, everything chosen."""
     lengths = {"__range": f"{MINUTES}m", "__range_s": str(MINUTES * 60)}
     query = substituted(expr, EVERYTHING, lengths)
     answer = service.client.post("/api/v1/query", data={"query": query, "time": str(at)})
@@ -121,7 +121,7 @@ def panels(board: Board) -> dict[str, Panel]:
 def test_boards_answer_with_other_exporters_alone(
     exporters: InProcess, board: str, title: str, query: int, wanted: list[float]
 ) -> None:
-    """A NIC beside an RDMA port is the same wire and not told twice; one alone is told."""
+    """A NIC beside an RDMA port is the same wire and is counted once; one alone is counted."""
     found = ask(exporters, panels(BOARDS[board])[title].queries[query].expr)
     assert sorted((value for _, value in found), reverse=True) == pytest.approx(wanted, rel=1e-3)
 

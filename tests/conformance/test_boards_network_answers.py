@@ -222,7 +222,7 @@ def test_a_stopped_port_leads_to_who_stops_it(service: InProcess) -> None:
 
 
 def test_where_nobody_has_any_there_is_a_line_at_nought(service: InProcess) -> None:
-    """And where nobody counts, none."""
+    """Where no port has the counter, there is no line."""
     counted = 'rate(fabric_port_symbol_errors_total{cluster="ib"}[5m])'
     assert ask(service, worst(counted), {}) == [({"port": "no port"}, 0.0)]
     assert ask(service, worst("rate(fabric_port_drops_total[5m])"), {}) == []

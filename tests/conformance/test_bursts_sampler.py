@@ -178,7 +178,7 @@ def test_too_many_captures_are_refused(machine: Machine) -> None:
 
 
 def test_it_ends_when_the_agent_is_gone_without_a_word(tmp_path: Path) -> None:
-    """The agent is killed: nobody closes anything, the kernel does."""
+    """The agent is killed and closes nothing: the kernel closes the pipe."""
     (tmp_path / "rx_bytes").write_text("5\n")
     program = f"""
 import time
@@ -216,7 +216,7 @@ def sleeps_of(pid: int) -> int:
 
 
 def test_an_agent_that_does_not_listen_costs_reports_and_nothing_else(tmp_path: Path) -> None:
-    """The pipe is full: the sampler goes on and counts what it could not say."""
+    """The pipe is full: the sampler goes on and counts what it could not send."""
     (tmp_path / "rx_bytes").write_text("5\n")
     counter = CounterPlan(str(tmp_path / "rx_bytes"), "e", "", RECEIVE, 1, 0, 0.0)
     words = [sys.executable, "-I", "-S", "-c", START.format("collector.bursts.sampler")]

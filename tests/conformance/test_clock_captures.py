@@ -1,6 +1,6 @@
 """Clocks on real collectives: eight real ranks whose clocks were one, then moved apart by us.
 
-The captures lie beside the checkout for whoever has them; others skip this.
+The captures lie beside the checkout; without them the tests are skipped.
 """
 
 import io
@@ -60,6 +60,6 @@ def test_moved_clocks_are_found_to_within_a_millisecond(run: str, seed: int) -> 
     errors = clock_errors(correct(shifted, fits), truth)
     assert errors.max() < MS
     residuals = np.array([clock.residual_ns for clock in fits[0].clocks])
-    # Honest: nearly all errors are within what was said, and none is far beyond it.
+    # Honest: nearly all errors are within the stated residual, and none is far beyond it.
     assert (errors <= residuals).mean() >= 0.6
     assert (errors <= 3 * residuals).all()

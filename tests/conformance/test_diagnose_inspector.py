@@ -39,7 +39,7 @@ def verbose() -> JobReport:
 
 
 def test_durations_alone_still_tell_who_was_waited_for(tmp_path: Path, verbose: JobReport) -> None:
-    """Not verbose: nobody knows when ranks came, but who spent the least time inside."""
+    """Not verbose: no entry times, but durations show which rank spent the least time inside."""
 
     def silence(lines: list[Line]) -> list[Line]:
         for line in lines:
@@ -58,7 +58,7 @@ def test_durations_alone_still_tell_who_was_waited_for(tmp_path: Path, verbose: 
 
 
 def test_headers_that_many_lines_share_change_nothing(tmp_path: Path, verbose: JobReport) -> None:
-    """Format 4.3: one marker speaks for the lines behind it."""
+    """Format 4.3: one marker holds for the lines after it."""
     random = Random(4)
 
     def share(lines: list[Line]) -> list[Line]:

@@ -1,4 +1,4 @@
-"""`diagnose` on real runs with known faults: it names who it was, and nobody where nothing was.
+"""`diagnose` on real runs with known faults: it names the culprit, and none in a healthy run.
 
 Whole runs lie beside the repository (`tests.tools.captures`); three that are cut short are our own,
 and every clone has them.
@@ -20,7 +20,7 @@ OWN = ROOT / "tests/fixtures/diagnose"
 FIXTURE = OWN / "net3"
 RUNS = sorted(path.parent for path in (*CAPTURES.glob("*/*/truth.json"), *OWN.glob("*/truth.json")))
 STALLS = "hang6"
-"""Of this run the truth says a hang, and that no evidence against anybody was recorded."""
+"""This run's truth is a hang, and that the capture holds no evidence against any rank."""
 
 MISSED = {
     "h200-pipeline/late0": "a pipeline's late rank waits in send and receive, which no detector"
@@ -112,7 +112,7 @@ def test_a_fault_is_placed_where_it_was(run: Path) -> None:
     """Half of the time that is blamed, and half of the fault, must be the same time."""
     truth = truth_of(run)
     if "fault_off_ns" not in truth:
-        pytest.skip("nobody wrote down when it ended")
+        pytest.skip("the truth has no end of the fault")
     diagnosis = answer(run)
     # A run that was cut short ends while its fault acts.
     off_ns = min(truth["fault_off_ns"], max(job.last_ns for job in diagnosis.jobs))

@@ -24,13 +24,13 @@ from api.jobs.correlate.places import RunningPlaces
 from api.jobs.correlate.roll import RollTask
 from api.jobs.correlate.windows import WindowReader
 from api.oncall.evaluate import changes as news_of
-from api.oncall.evaluate import said as rows_of
+from api.oncall.evaluate import rows as rows_of
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes, Closed, Missed, TooManySubscribers
-from api.oncall.evaluate.detect import JUDGE, Panel
+from api.oncall.evaluate.detect import JUDGE, GuardedDetectors
 from api.oncall.evaluate.lead import LEASE_SECONDS, Lead
 from api.oncall.evaluate.rounds import BrokenJudge, LostLead, Rounds
-from api.oncall.evaluate.said import SaidWriter, Wanted
+from api.oncall.evaluate.rows import RowWriter, Wanted
 from api.oncall.evaluate.series import STALE, FoundSeries
 from api.oncall.evaluate.task import EvaluateTask
 from collector.contract.errors import StoreError
@@ -53,7 +53,7 @@ CULPRIT = Culprit(host="node3", device="mlx5_0", port="1")
 
 
 def empty_window(from_ns: int, to_ns: int) -> Window:
-    """Nothing is known of anybody."""
+    """A window without any series, rank or port."""
     grid = Grid(from_ns, 5 * NS, (to_ns - from_ns) // (5 * NS))
     none = np.zeros(0, dtype=np.int64)
     bare: dict[str, Any] = {"grid": grid, "host": [], "readings": {}, "seen_ns": none}
@@ -87,7 +87,7 @@ def finding(window: Window, strength: float = 0.8, **more: object) -> Finding:
 
 
 def say_all(window: Window, findings: Sequence[Finding]) -> list[Verdict]:
-    """A judge who believes every detector."""
+    """A judge that accepts every finding."""
     del window
     return [
         Verdict(
@@ -115,7 +115,7 @@ class Process:
         self.judge: Callable[[Window, Sequence[Finding]], list[Verdict]] = say_all
         self.read: Callable[[int, int], Window] = empty_window
         self.lead = Lead(inventory, lambda: self.now_s, holder=name)
-        self.panel = Panel(self.metrics, self.detectors, self._judge)
+        self.panel = GuardedDetectors(self.metrics, self.detectors, self._judge)
         self.rounds = Rounds(self._read, inventory, self.lead, self.panel, self.metrics)
 
     def _judge(self, window: Window, findings: Sequence[Finding]) -> list[Verdict]:
@@ -231,7 +231,7 @@ def test_of_two_processes_one_works_and_the_other_takes_over(inventory: Inventor
     (opened,) = first.look(0)
     assert not second.lead.renew()
     assert not second.lead.is_held()
-    # The first one stops without a word; later it comes back and has not noticed.
+    # The first leader stops without releasing its lease; later it resumes, unaware of the second.
     second.now_s = START_S + LEASE_SECONDS
     assert second.lead.renew()
     (taken,) = second.look(LEASE_SECONDS + 5)
@@ -261,7 +261,7 @@ def test_an_inventory_that_is_away_leaves_who_leads_its_lease_until_that_ends(
     assert not process.lead.renew()
 
 
-# --- what was said, in the store ----------------------------------------------------------------
+# --- verdicts and findings in the store ---------------------------------------------------------
 
 
 @pytest.fixture
@@ -297,7 +297,7 @@ def test_what_was_said_is_found_by_whom_it_is_about(
     one = finding(window)
     other = finding(window, culprit=Culprit(switch="leaf1", switch_port="p1"), job="mixtral")
     late = finding(window, culprit=Culprit(job="llama", rank=5, host="node5", gpu=0))
-    writer, book = SaidWriter(store), IncidentBook(local_inventory, store)
+    writer, book = RowWriter(store), IncidentBook(local_inventory, store)
     said = [(verdict, "incident-1") for verdict in say_all(window, [one])]
     assert writer.write(at_ns(0), [one, other], said) == 3
     assert writer.write(at_ns(5), [late], []) == 1
@@ -320,7 +320,7 @@ def test_what_was_said_is_found_by_whom_it_is_about(
 def test_what_stands_is_written_when_it_is_new_when_it_changes_and_once_a_minute(
     store: Store,
 ) -> None:
-    writer = SaidWriter(store)
+    writer = RowWriter(store)
     window = empty_window(at_ns(-180), at_ns(0))
     strengths = {5: 0.8, 10: 0.82, 15: 0.9, 20: 0.9, 75: 0.9, 80: 0.9}
     written = {
@@ -340,7 +340,7 @@ def test_a_round_writes_a_bounded_number_of_rows_and_counts_the_others(
     crowd = tuple(Culprit(host=f"node{number}") for number in range(500))
     (verdict,) = say_all(window, many[:1])
     said = [(msgspec.structs.replace(verdict, victims=crowd), "")]
-    writer = SaidWriter(store)
+    writer = RowWriter(store)
     assert writer.write(at_ns(0), many, said) == 3
     assert writer.left_out == 8
     kept = rows_of.read_findings(store, always())
@@ -427,7 +427,7 @@ def test_series_of_findings_are_bounded_and_the_strongest_stay(
     assert series.left_out == 3
 
 
-# --- news for those who watch -------------------------------------------------------------------
+# --- news for subscribers -----------------------------------------------------------------------
 
 
 def test_subscribers_hear_what_the_evaluator_of_another_process_says(
@@ -520,7 +520,7 @@ HOT_CELSIUS = 85.0
 
 
 def hottest(window: Window) -> list[Finding]:
-    """A detector as simple as can be: who is hot now is slow."""
+    """A trivial detector: it accuses every GPU that is hot now."""
     celsius = window.gpus.values("temperature_celsius")
     if not celsius.size:
         return []
@@ -555,7 +555,7 @@ class Simulated:
         reader = WindowReader(
             self.service.store, local_inventory, TopologyCache(local_inventory, self.clock).at
         )
-        panel = Panel(metrics, {"hottest": hottest}, say_all)
+        panel = GuardedDetectors(metrics, {"hottest": hottest}, say_all)
         return lead, Rounds(reader.read, local_inventory, lead, panel, metrics)
 
     async def run(self) -> tuple[list[Incident], list[News]]:
@@ -569,7 +569,7 @@ class Simulated:
                     lead, rounds = self.evaluator("after")
                 assert lead.renew()
                 rounds.look(now_ns)
-            # Nobody reports any more.
+            # No agent reports any more.
             self.service.now_s += CLOSE_SECONDS + 10
             assert lead.renew()
             rounds.look(round(self.service.now_s * NS))

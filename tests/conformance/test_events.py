@@ -1,4 +1,4 @@
-"""`GET /v1/events`: what agents told, newest first, each thing once."""
+"""`GET /v1/events`: the events of agents, newest first, each once."""
 
 import time
 from collections.abc import Iterator

@@ -59,7 +59,7 @@ def samples_of(link: LinkId, time_s: int) -> Iterator[tuple[str, PortId, float]]
 
 
 def batch() -> bytes:
-    """Ten minutes of three links; of QUIET nobody reads anything."""
+    """Ten minutes of three links; QUIET has no samples."""
     read = [
         Sample(Series(metric, labels(port)), value, time_s * NS)
         for link in (BUSY, BROKEN)

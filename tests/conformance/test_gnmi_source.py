@@ -14,10 +14,10 @@ from collector.agent.schedule import Looks
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import SettingsError
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources.gnmi import Gnmi, Settings
-from collector.switches.gnmi import board as board_module
+from collector.switches.gnmi import leaves as leaves_module
 from collector.switches.gnmi import stream as stream_module
 from collector.switches.gnmi.model import Target
 from tests.doubles.gnmi_server import (
@@ -51,7 +51,7 @@ def server() -> Iterator[GnmiServer]:
 
 
 class Listener:
-    """The source with some switches, and what it said last."""
+    """The source with some switches, and its latest readings."""
 
     def __init__(self, *targets: Target, **settings: Any) -> None:  # noqa: ANN401 - settings
         self.host = Host()
@@ -305,13 +305,13 @@ def test_a_path_that_the_switch_does_not_have_is_named_and_hides_no_other(
     listener = listen(target_of(server))
     listener.wait_for("fabric_port_receive_bytes_total", BIG)
     (refused,) = listener.absences()
-    assert refused.reason is Reason.NOT_SUPPORTED
+    assert refused.reason is UnreadReason.NOT_SUPPORTED
     assert dict(refused.series.labels)["table"].startswith("/qos/interfaces")
     assert "no such path" in refused.detail
     assert any(each.mode == 1 for each in server.requests[-1].subscription)
 
 
-# --- a switch that is away, or somebody else -----------------------------------------------------
+# --- a switch that is away, or another server at its address -------------------------------------
 
 
 def test_it_comes_back_after_the_switch_has_restarted(server: GnmiServer, listen: Listen) -> None:
@@ -319,7 +319,7 @@ def test_it_comes_back_after_the_switch_has_restarted(server: GnmiServer, listen
     listener.wait_for("fabric_port_receive_bytes_total", BIG)
     server.stop()
     listener.wait_for("fabric_switch_up", 0)
-    assert listener.values("fabric_port_state") == []  # nobody knows
+    assert listener.values("fabric_port_state") == []  # unknown while the switch is away
     server.tree[OCTETS] = 12
     server.start()
     listener.wait_for("fabric_port_receive_bytes_total", 12)
@@ -334,7 +334,7 @@ def test_a_wrong_password_is_named_and_the_right_one_is_taken_when_it_is_there(
     server.login = ("admin", "right")
     listener = listen(target_of(server, user="admin", password_file=str(password_file)))
     absence = listener.wait_for_absence("refuses user 'admin'")
-    assert absence.reason is Reason.UNREADABLE
+    assert absence.reason is UnreadReason.UNREADABLE
     assert "wrong" not in absence.detail.replace("wrong user or password", "")
     password_file.write_text("right\n", "utf-8")
     listener.wait_for("fabric_port_receive_bytes_total", BIG)
@@ -365,7 +365,7 @@ def test_tls_is_checked_against_the_given_authority(
         good = target_of(server, server_name="leaf-1.example", **given)
         listen(good).wait_for("fabric_port_receive_bytes_total", BIG)
         wrong_name = listen(target_of(server, **given)).wait_for_absence("TLS: ")
-        assert wrong_name.reason is Reason.UNREADABLE
+        assert wrong_name.reason is UnreadReason.UNREADABLE
 
 
 def test_a_certificate_of_another_authority_is_refused(
@@ -405,7 +405,7 @@ def test_without_pygnmi_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "grpc", None)
     listener = listen(target_of(server))
     absence = listener.wait_for_absence("pip install 'fabricscope[gnmi]'")
-    assert absence.reason is Reason.ABSENT
+    assert absence.reason is UnreadReason.ABSENT
     assert listener.values("fabric_switch_up") == [0]
 
 
@@ -462,14 +462,14 @@ def test_a_switch_that_takes_the_question_and_says_nothing_is_named(
     monkeypatch.setattr(server, "_go_on", lambda _, news: iter(news.get, None))
     listener = listen(target_of(server), timeout_seconds=0.1)
     absence = listener.wait_for_absence("connected and silent for 0.2 s")
-    assert absence.reason is Reason.TIMEOUT
+    assert absence.reason is UnreadReason.TIMEOUT
     wait_until(lambda: len(server.requests) > 1, "it was asked again")
 
 
 def test_a_flood_of_paths_is_bounded_and_counted(
     server: GnmiServer, listen: Listen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board_module, "LEAVES_MAX", 100)
+    monkeypatch.setattr(leaves_module, "LEAVES_MAX", 100)
 
     def flood() -> Iterator[Any]:
         for first in range(0, 5000, 500):
@@ -505,13 +505,13 @@ def test_a_flood_of_messages_is_slowed_down_and_the_last_value_counts(
 def test_a_flood_of_changes_keeps_the_first_ones_and_counts_the_rest(
     server: GnmiServer, listen: Listen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board_module, "EVENTS_MAX", 10)
+    monkeypatch.setattr(leaves_module, "EVENTS_MAX", 10)
     states = ("UP", "DOWN")
     server.talk = lambda: (tell({STATUS: states[number % 2]}) for number in range(51))
     listener = listen(target_of(server), sample_seconds=3600.0)
     listener.read()  # starts listening
-    board = listener.source._switches[0].board
-    wait_until(lambda: board.dropped["events"] == 40, "forty events dropped")
+    leaves = listener.source._switches[0].leaves
+    wait_until(lambda: leaves.dropped["events"] == 40, "forty events dropped")
     listener.read()
     assert len(listener.events) == 10
 

@@ -20,10 +20,10 @@ from tests.oracles.grafana_prometheus import loaded_prometheus, requests_of
 from tests.worlds.grafana_data import DATA_SETS, kept_data, served
 
 SILENT: dict[Where, str] = {
-    Where("host", "Network: paused, or without credit", "C"): "hosts tell ticks without credit; "
-    "seconds come from whoever polls the fabric's switches, and only of those",
+    Where("host", "Network: paused, or without credit", "C"): "hosts report ticks without "
+    "credit; only a poller of the fabric's switches reports seconds, and only of switches",
 }
-"""Questions that no data set of ours answers, and why that is right."""
+"""Queries that no data set of ours answers, and why that is right."""
 
 
 def all_boards() -> dict[str, dict[str, Any]]:

@@ -69,7 +69,7 @@ def test_the_first_push_makes_everything_and_the_second_changes_nothing(grafana:
     second = grafana.push("--service", SERVICE, "--datasource", SOURCE)
     assert second.status == 0, second.text
     assert second.text.strip().endswith("4 as they should be")
-    third = grafana.push()  # without a word on the data source: the earlier choice stays
+    third = grafana.push()  # without a data source flag: the earlier choice stays
     assert third.status == 0, third.text
     assert grafana.board()["dashboard"]["version"] == versions
 

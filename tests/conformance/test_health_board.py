@@ -1,4 +1,4 @@
-"""The board over a real inventory: what it follows, whom it believes, what it remembers."""
+"""The health board over a real inventory: the evidence it reads, and what it keeps."""
 
 import asyncio
 import datetime as dt
@@ -24,13 +24,13 @@ from api.data.store.store import Store
 from api.fleet.health import board as board_module
 from api.fleet.health import evidence as evidence_module
 from api.fleet.health.answers import Asked, Fleet, HostEntry
-from api.fleet.health.board import JUDGE_SECONDS, HealthBoard, Looked
+from api.fleet.health.board import JUDGE_SECONDS, HealthMonitor, Looked
 from api.fleet.health.evidence import EVALUATED_SECONDS, SILENT_SECONDS, Evidence
 from api.fleet.health.holds import Holds, InventoryHolds
 from api.fleet.health.series import HealthSeries
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.lead import Lead
-from api.oncall.evaluate.said import Position, SaidFinding, Wanted
+from api.oncall.evaluate.rows import Position, StoredFinding, Wanted
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.model import Sample
 from collector.contract.units import NS
@@ -43,7 +43,7 @@ FLEET = ("node1", "node3", "node4", "node9")
 
 
 class NoStore:
-    """Takes what is said and keeps nothing."""
+    """Takes verdict rows and keeps none."""
 
     def insert_arrow(self, *_: object) -> None:
         """Forget it."""
@@ -52,13 +52,13 @@ class NoStore:
 class Book(IncidentBook):
     """The incidents of the inventory, and findings that a test chooses."""
 
-    found: list[SaidFinding]
+    found: list[StoredFinding]
     is_away = False
 
     def findings(
         self, wanted: Wanted, after: Position | None = None, limit: int = 0
-    ) -> list[SaidFinding]:
-        """Those that were said in the time asked for."""
+    ) -> list[StoredFinding]:
+        """The findings within the time asked for."""
         assert after is None
         if self.is_away:
             raise StoreError("the store is away")
@@ -78,7 +78,7 @@ class Own:
 
 
 class Process:
-    """A service process' board, and somebody who judges."""
+    """A service process' board, and a `Teller` that writes verdicts."""
 
     def __init__(
         self, inventory: Inventory, *, holder: str = HOLDER, started_s: int = START_S
@@ -95,7 +95,7 @@ class Process:
             inventory, self.book, [InventoryHolds(inventory.health)], started_s * NS
         )
         own = cast("OwnSamples", self.own)
-        self.board = HealthBoard(
+        self.board = HealthMonitor(
             evidence, inventory, self.lead, own, self.metrics, lambda: self.now_s
         )
         self.looked: Looked | None = None
@@ -238,7 +238,7 @@ def test_a_name_that_no_host_has_is_not_listed(process: Process) -> None:
 # --- findings -----------------------------------------------------------------------------------
 
 
-def found(process: Process, host: str, number: int = 1) -> SaidFinding:
+def found(process: Process, host: str, number: int = 1) -> StoredFinding:
     finding = Finding(
         detector="link_flap",
         cause=Cause.LINK_FLAP,
@@ -248,7 +248,7 @@ def found(process: Process, host: str, number: int = 1) -> SaidFinding:
         until_ns=None,
         last_ns=process.now_ns,
     )
-    return SaidFinding(time_ns=process.now_ns, id=number, finding=finding)
+    return StoredFinding(time_ns=process.now_ns, id=number, finding=finding)
 
 
 def test_a_finding_that_no_job_feels_makes_a_host_suspect_while_it_stands(
@@ -397,7 +397,7 @@ def test_turns_are_written_by_who_leads_and_heard_by_all(
     assert other.looked is not None
     assert [each.number for each in other.looked.turns] == [1, 2, 3]
     process.look()
-    assert process.looked.turns == [], "nothing is told twice"
+    assert process.looked.turns == [], "each turn is published once"
     [latest, *_] = inventory.health.turns_of("node1")
     assert latest.was is HealthState.HEALTHY
 
@@ -482,13 +482,13 @@ def test_an_inventory_that_fails_leaves_what_was_known(
     asyncio.run(run())
 
 
-def waiting(process: Process, ask: Callable[[HealthBoard], Any]) -> list[Any]:
+def waiting(process: Process, ask: Callable[[HealthMonitor], Any]) -> list[Any]:
     """What a question gives that waits while something happens."""
 
     async def run() -> list[Any]:
         await process.board.once()
         task = asyncio.ensure_future(ask(process.board))
-        while process.metrics.registry.get_sample_value("fabric_service_health_clients") != 1:  # noqa: ASYNC110 - nothing tells when somebody begins to wait
+        while process.metrics.registry.get_sample_value("fabric_service_health_clients") != 1:  # noqa: ASYNC110 - no event marks that a client begins to wait
             await asyncio.sleep(0)
         process.now_s += 2
         process.say(flap(process))
@@ -499,7 +499,7 @@ def waiting(process: Process, ask: Callable[[HealthBoard], Any]) -> list[Any]:
 
 
 def test_who_waits_is_answered_when_something_changes(process: Process) -> None:
-    async def ask(board: HealthBoard) -> Any:  # noqa: ANN401 - a body
+    async def ask(board: HealthMonitor) -> Any:  # noqa: ANN401 - a body
         known = await board.body(Asked())
         return known, await board.body(Asked(), {known.tag}, wait_s=60)
 
@@ -509,7 +509,7 @@ def test_who_waits_is_answered_when_something_changes(process: Process) -> None:
 
 
 def test_every_answer_counts_the_whole_fleet_so_that_any_turn_is_a_change(process: Process) -> None:
-    async def ask(board: HealthBoard) -> Any:  # noqa: ANN401 - a body
+    async def ask(board: HealthMonitor) -> Any:  # noqa: ANN401 - a body
         asked = Asked(states=frozenset({HealthState.OUT}))
         known = await board.body(asked)
         return known, await board.body(asked, {known.tag}, wait_s=60)

@@ -30,7 +30,7 @@ RAILS = 2
 
 
 class Stage:
-    """A service, somebody who tells it what is wrong, and the questions of this file."""
+    """A service, a `Teller` that gives it verdicts, and the requests of this file."""
 
     def __init__(self, service: InProcess) -> None:
         self.service = service
@@ -70,7 +70,7 @@ def cabled(host: str, rail: int) -> Iterator[Sighting]:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A service that looks often and whose own evaluator sleeps; it leads, as the teller does."""
+    """A service that looks often and whose own evaluator sleeps; it leads, as the `Teller` does."""
     with contextlib.ExitStack() as stack:
         for place, name, value in (
             (task, "EVALUATE_SECONDS", 1e6),
@@ -181,7 +181,7 @@ def test_waiting_is_bounded(stage: Stage) -> None:
 
 
 def test_health_of_the_past_is_refused_by_name(stage: Stage) -> None:
-    """A board that does not look, as when its inventory is away: nobody acts upon doubt."""
+    """A board that does not look, as when its inventory is away: clients must not act on it."""
     with patch.object(board, "HEALTH_STALE_SECONDS", -1.0):
         for path in ("/v1/health", "/v1/hosts/node3/health", "/v1/hosts?state=healthy"):
             problem = stage.get(path, status=503)

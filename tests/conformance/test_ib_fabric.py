@@ -1,7 +1,7 @@
 """The `ib_fabric` source on real infiniband-diags and a fabric that ibsim plays.
 
 What was set at ibsim's console must arrive under the catalog's names, for every port of every
-switch; what is cut or silent must be said, and only that.
+switch; the source must report what is cut or silent, and only that.
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources.ib_fabric import IbFabric, Settings
 from simulator.interfaces.ibsim import Console, switch_id
@@ -290,7 +290,7 @@ def test_a_switch_that_answers_nothing_is_named_and_the_others_are_read(watched:
     assert up == {switch.name: float(switch.name != name) for switch in topology.switches}
     silence = absences(readings, "fabric_switch_poll_values")
     assert [(dict(each.series.labels)["host"], each.reason) for each in silence] == [
-        (name, Reason.TIMEOUT)
+        (name, UnreadReason.TIMEOUT)
     ]
     now = {each.series.metric for each in readings if isinstance(each, Sample)}
     assert "fabric_subnet_silent_switches" in now
@@ -315,7 +315,7 @@ def test_a_switch_that_drops_half_of_what_it_is_asked_hides_nobody(watched: Watc
         for each in absences(readings):
             place = dict(each.series.labels)
             assert place["host"] == topology.switches[away].name, each
-            assert each.reason is Reason.TIMEOUT
+            assert each.reason is UnreadReason.TIMEOUT
         hosts = [
             dict(each.series.labels)["host"]
             for each in readings
@@ -345,7 +345,7 @@ def test_counters_at_their_end_are_saturated(watched: Watched) -> None:
         ("fabric_port_transmit_wait_ticks_total", "2"),
         ("fabric_port_transmit_wait_seconds_total", "2"),
     }
-    assert {each.reason for each in absences(readings)} == {Reason.SATURATED}
+    assert {each.reason for each in absences(readings)} == {UnreadReason.SATURATED}
     assert samples["fabric_port_symbol_errors_total", name, "3"] == 65_534
     assert not absences(watched.read())
 

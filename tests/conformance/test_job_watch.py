@@ -48,7 +48,7 @@ def test_a_job_appears_after_its_first_records(
 
 
 def batch_of_two_gpus() -> wire.Batch:
-    """Two ranks of a host, each in a container, and what the agent says of GPUs and NICs."""
+    """Two ranks of a host, each in a container, and the agent's facts on GPUs and NICs."""
     now_ns = time.time_ns() - 10**9
     sample = partial(Sample, value=1.0, time_ns=now_ns)
     samples = [
@@ -101,9 +101,9 @@ def batch_of_two_gpus() -> wire.Batch:
 def test_a_rank_s_gpu_is_known_by_its_address_and_its_nic_is_the_nearest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a container every rank's GPU is number 0. Nobody says which NIC a rank uses.
+    """In a container every rank's GPU is number 0. No record names the NIC that a rank uses.
 
-    But agents say which GPU has which address, and where GPUs and NICs sit on the bus.
+    But agents report each GPU's address, and where GPUs and NICs sit on the bus.
     """
     monkeypatch.setattr(works, "JOBS_SECONDS", 0.05)
     monkeypatch.setattr(watch, "FULL_LOOK_EVERY", 1)

@@ -312,7 +312,7 @@ def test_one_name_of_a_communicator_may_be_in_two_jobs(inventory: Inventory) -> 
 
 
 def test_several_may_write_the_same_jobs_at_once(inventory: Inventory) -> None:
-    """As service processes do: each infers the same, and agents and people speak meanwhile."""
+    """As service processes do: each infers the same, while agents and clients write."""
 
     def work(number: int) -> None:
         for minute in range(5):

@@ -138,7 +138,7 @@ def test_labels_say_where_hosts_hang(cluster: KubernetesDouble, service: Service
     run_once(access(cluster), service.url, Mode.REPORT)
     labels = {name: node["metadata"]["labels"] for name, node in cluster.nodes.items()}
     assert (labels["node1"].get(LEAF), labels["node1"].get(pod)) == ("leaf2", None)
-    assert labels["node2"][LEAF] == "leaf1", "nobody sees its cables now: it stays"
+    assert labels["node2"][LEAF] == "leaf1", "no agent reports its cables now: the label stays"
 
 
 def test_no_more_than_the_share_is_tainted(
@@ -270,7 +270,7 @@ def test_a_write_that_is_forbidden_is_reported(
     number, body = service.applied[0]
     assert (number, body["outcome"]) == ("a1", "failed")
     assert "nodes is forbidden" in body["words"]
-    assert len(service.applied) == 1, "said once"
+    assert len(service.applied) == 1, "reported once"
 
 
 def test_an_api_server_that_is_away_is_named(service: ServiceDouble) -> None:
@@ -344,7 +344,7 @@ def test_an_answer_that_is_lost_is_no_second_write(
     cluster.faults = [Fault("PATCH /api/v1/nodes/node3", is_done=True)]
     with running(access(cluster), service.url):
         eventually(
-            lambda: bool(service.applied) and service.applied[-1][1]["outcome"] == "done", "told"
+            lambda: bool(service.applied) and service.applied[-1][1]["outcome"] == "done", "report"
         )
     assert cluster.taints("node3") == [TAINT]
     writes = [call for call in cluster.writes() if call[1] == "/api/v1/nodes/node3"]
@@ -539,9 +539,9 @@ def test_a_holder_that_is_dead_is_followed_only_after_its_time(cluster: Kubernet
         assert await first.step()
         assert not await second.step()
         now[0] += lease.LEASE_SECONDS - 1
-        assert not first.is_held(), "it stops before anybody else may begin"
+        assert not first.is_held(), "it stops before another controller may begin"
         assert not await second.step()
-        assert await first.step(), "it was only slow, and nobody was faster"
+        assert await first.step(), "it was only slow, and no other controller took the lease"
         now[0] += lease.LEASE_SECONDS - 1
         assert not await second.step(), "the lease has changed meanwhile"
         now[0] += lease.LEASE_SECONDS

@@ -201,7 +201,7 @@ def test_the_extender_says_when_nobody_answers_and_takes_no_endless_body() -> No
 
 
 def test_the_whole_way_from_a_hold_to_a_taint_and_back(service: InProcess) -> None:
-    """An operator's word becomes an action, a taint, a report; its end takes all of it back."""
+    """An operator's request becomes an action, a taint, a report; its end takes all of it back."""
     url = str(service.client.base_url)
     with KubernetesDouble() as cluster:
         for name in (*HOSTS, "gpu-less"):

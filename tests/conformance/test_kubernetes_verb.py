@@ -47,7 +47,7 @@ def kubeconfig(folder: Path, cluster: KubernetesDouble, **user: object) -> str:
 
 
 def words(folder: Path, config: str, service: ServiceDouble) -> list[str]:
-    """The command line of everybody here."""
+    """The command line of every controller in this file."""
     token = folder / "token"
     token.write_text(TOKEN)
     return [
@@ -129,7 +129,7 @@ def test_one_that_is_killed_leaves_work_that_the_next_one_ends(
     second = launch(line, tmp_path / "second.log")
     try:
         eventually(lambda: tainted() == len(names), "all taints")
-        eventually(lambda: len({number for number, _ in service.applied}) == len(names), "told")
+        eventually(lambda: len({number for number, _ in service.applied}) == len(names), "reports")
     finally:
         second.send_signal(signal.SIGTERM)
         assert second.wait(WAIT_SECONDS) == 0

@@ -264,7 +264,7 @@ def test_a_port_that_says_it_is_down_needs_no_other_witness(inventory: Inventory
     down = PortValues(host="node-0", device="mlx5_0", port="1", seen_at=at(GONE), state=1)
     inventory.set_port_values([down])
     assert inventory.links.note_unplugged(at(GONE)) == 1
-    # That one port says so itself is no sign that anybody still asks for the other's neighbour.
+    # One port's own state is no sign that an agent still reads the other port's neighbour.
     assert inventory.links.note_unplugged(at(GONE)) == 0
     assert told(inventory.links.cablings(other)) == [("leaf-1", 0, 0, False)]
 

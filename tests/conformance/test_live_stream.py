@@ -19,7 +19,7 @@ from tests.worlds.streams import Listener
 
 
 class Stage:
-    """A service, somebody who tells it what is wrong, and a clock for the story."""
+    """A service, a `Teller` that gives it verdicts, and a clock for the story."""
 
     def __init__(self, service: InProcess) -> None:
         self.service = service
@@ -49,7 +49,7 @@ class Stage:
 
     @contextlib.contextmanager
     def listen(self, last: str = "", **parameters: str) -> Iterator[Listener]:
-        """A client that has been told that the stream stands."""
+        """A client that has received the event `ready`."""
         listener = Listener(self.url, {"Last-Event-ID": last} if last else {}, **parameters)
         try:
             eventually(

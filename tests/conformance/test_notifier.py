@@ -1,4 +1,4 @@
-"""The built-in notifier: what is planned is kept, what is kept is sent, whoever dies in between."""
+"""The built-in notifier: it keeps each planned notice and sends each kept one, despite crashes."""
 
 import asyncio
 import datetime as dt
@@ -662,7 +662,7 @@ def check_order(told: list[Notice]) -> None:
 
 
 def test_leases_are_the_evaluator_s(inventory: Inventory) -> None:
-    """Whoever evaluates notifies: there is one lease for both."""
+    """The process that evaluates also notifies: there is one lease for both."""
     side = Side(inventory, Phone())
     lease = inventory.leases.get(EVALUATOR)
     assert lease is not None

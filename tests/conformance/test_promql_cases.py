@@ -1,4 +1,4 @@
-"""What Prometheus 3 means and 2.42 cannot judge: cases in files, each with its answer.
+"""Behaviour of Prometheus 3 that 2.42 cannot verify: cases in files, each with its answer.
 
 The notation is close to that of Prometheus' own tests, because people know it:
 
@@ -6,7 +6,7 @@ The notation is close to that of Prometheus' own tests, because people know it:
       errors_total{host="a"} 0+5x3 _ stale      0 5 10 15, nothing, a stale marker
 
     eval instant at 2m  EXPRESSION    or: eval range from 0 to 10m step 1m  EXPRESSION
-      expect warn TEXT                also: info, fail (the text is part of what is said),
+      expect warn TEXT                also: info, fail (TEXT is part of the message),
                                       `quiet` (no warning, no info), `ordered`
       errors_total{host="a"} 15       for a range: a value for each step, `_` where there is none
 
@@ -54,7 +54,7 @@ class Case:
     step_ms: int
     expected: list[tuple[Key, dict[int, float]]] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
-    """What must be said, by its kind: fail, warn, info; or nothing must be: quiet, ordered."""
+    """Expected messages by kind: fail, warn, info; and flags without a text: quiet, ordered."""
 
     def parameters(self) -> dict[str, str]:
         """What is sent to the service."""
@@ -193,7 +193,7 @@ def test_case(service: ServiceProcess, case: Case) -> None:
 
 
 def check_notes(case: Case, body: dict[str, Any]) -> None:
-    """Warnings and infos, where a case speaks of them."""
+    """Compare warnings and infos, where a case expects them."""
     said = {"warn": body.get("warnings", []), "info": body.get("infos", [])}
     for kind, texts in said.items():
         if kind in case.notes:

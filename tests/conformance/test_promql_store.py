@@ -87,7 +87,7 @@ def test_a_new_series_is_found_by_a_question_that_was_asked_before(asked: Asked)
 def test_series_of_another_metric_make_no_question_look_again(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nobody else writes; of a ClickHouse that others write to, every question looks."""
+    """In a store with one writer; in a ClickHouse that others write to, every query looks."""
     looked: list[str] = []
     query = asked.store.query
 

@@ -48,7 +48,7 @@ def follow(copy: Path, recipe: Recipe) -> None:
 
 
 def run(copy: Path, *words: str, fails: bool = False) -> str:
-    """What a program says in the copy; it must end well unless it may fail."""
+    """A program's output in the copy; it must exit with 0 unless it may fail."""
     done = subprocess.run(
         [sys.executable, *words],
         cwd=copy,
@@ -80,7 +80,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ran(copy: Path) -> list[Ran]:
-    """What the checks of all recipes say in the copy of what is new there, and of all together."""
+    """The output of all recipes' checks in the copy: for each new thing, and for all together."""
     recipes = RECIPES.values()
     checks = sorted({check for recipe in recipes for check in (*recipe.each, *recipe.once)})
     words = {recipe.name for recipe in recipes if recipe.each}

@@ -496,7 +496,7 @@ def test_metadata_of_both_versions_is_stored(service: InProcess, metric: str) ->
     assert [tuple(row.values()) for row in found] == [
         (f"{metric}_1", "counter", "Help 1.", "bytes"),
         (f"{metric}_2", "gauge", "Help 2.", "s"),
-    ], "what says nothing is not kept"
+    ], "empty metadata is not kept"
 
 
 # --- limits ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Small rule files, good and bad: the real promtool and we must say the same of each.
+"""Small rule files, good and bad: the real promtool and our check must agree on each.
 
 Debian's promtool is 2.42, and we follow Prometheus 3: what differs is in `DIFFERENT`, each with its
 reason. Everything else has one verdict, and the table says which.
@@ -220,7 +220,7 @@ DIFFERENT: dict[str, tuple[str, bool, str]] = {
     "a null rule": (
         "groups: [{name: g, rules: [~]}]\n",
         False,
-        "Go leaves it out; so nobody would be paged",
+        "Go leaves it out; so the rule would never page",
     ),
     "a second document": (
         "groups: []\n---\ngroups: [{name: g}]\n",
@@ -240,7 +240,7 @@ DIFFERENT: dict[str, tuple[str, bool, str]] = {
     "a limit in hexadecimal": (group("limit: 0x10"), False, "whole numbers have digits"),
     "a key of nothing": (alert("labels: {~: a}"), False, "Go leaves the label out without a word"),
     "binary": (alert("labels: {tier: !!binary MQ==}"), False, "text says what it is"),
-    "an own tag": (alert("labels: {tier: !mine 1}"), False, "what it should mean, nobody knows"),
+    "an own tag": (alert("labels: {tier: !mine 1}"), False, "its meaning is not defined"),
     "a bad expression": (
         alert(expr="'up =='"),
         True,

@@ -51,7 +51,7 @@ DOWN = [Found({"__name__": "link_up", "host": "node1"}, 0.0)]
 
 
 class Answers(Asker):
-    """An engine that says what the test says."""
+    """An engine that gives the test's answers."""
 
     def __init__(self, journal: list[str]) -> None:
         super().__init__(cast("Engine", None))
@@ -336,7 +336,7 @@ def test_a_store_that_takes_nothing_holds_up_no_page(
     process.writes.error = None
     process.answers.rows.clear()
     process.at(60)
-    # Whether the first sample was written nobody knows: the series ends in any case.
+    # The process cannot know whether the first sample was written: it ends the series anyway.
     assert process.written("ALERTS") == [(1, "stale")]
 
 

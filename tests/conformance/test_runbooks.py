@@ -1,4 +1,4 @@
-"""Runbooks as pages: what an alert links to is there, for whoever was woken by it."""
+"""Runbooks as pages: the on-call person finds the page that an alert links to."""
 
 import tomllib
 from pathlib import Path

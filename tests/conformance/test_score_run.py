@@ -20,7 +20,7 @@ from simulator.jobs.model import JobSpec
 from simulator.scenario import START_UNIX_NS, Scenario, Truth
 from simulator.score.handicap import Handicap
 from simulator.score.marks import Marks, Run, mark
-from simulator.score.run import FOLDER_PREFIX, no_detectors, play, run_all
+from simulator.score.run import FOLDER_PREFIX, play, run_all
 from simulator.score.simulated_service import Evaluator, SimulatedService
 from simulator.topology.build import ClusterSpec
 from tests.stands.service import eventually, launch
@@ -51,7 +51,7 @@ def scenario(fault: str | None = None, seconds: float = 40.0) -> Scenario:
 
 
 def run_and_mark(folder: Path, fault: str | None, say: Sequence[Verdict], at_s: float) -> Marks:
-    """The marks of a scenario in which somebody says this from that moment to the end."""
+    """The marks of a scenario with these verdicts from that moment to the end."""
 
     class Said:
         def evaluate(self, now_ns: int) -> Sequence[Verdict]:
@@ -198,7 +198,7 @@ def test_a_run_that_crashes_is_named_with_what_it_missed(
 
 @pytest.mark.slow
 def test_a_case_that_cannot_be_made_stops_no_other() -> None:
-    runs = list(run_all([("no_such_case", 1), ("neither_this", 1)], 1, no_detectors))
+    runs = list(run_all([("no_such_case", 1), ("neither_this", 1)], 1))
     assert [run.case for run in runs] == ["no_such_case", "neither_this"]
     assert all("unknown case" in run.error for run in runs)
 

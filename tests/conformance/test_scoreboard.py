@@ -44,7 +44,7 @@ needs_faults = pytest.mark.skipif(not FAULTS, reason="this cut has no fault")
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `fabricscope score` has written; what it said is in `said`."""
+    """The folder that `fabricscope score` has written; its output is in the file `said`."""
     folder = tmp_path_factory.mktemp("score")
     words = ["--first-seed", str(SEED), "--processes", str(PROCESSES), "--out", str(folder)]
     with launch(["score", *CASES, *words], folder / "said") as process:

@@ -1,6 +1,6 @@
-"""Late ranks, stalls and hangs in real captures: who is named, and that nobody else is.
+"""Late ranks, stalls and hangs in real captures: detectors name the culprit and no other rank.
 
-The captures lie beside the checkout for whoever has them; others skip this.
+The captures lie beside the checkout; without them the tests are skipped.
 """
 
 import functools

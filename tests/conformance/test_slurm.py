@@ -37,7 +37,7 @@ class Site:
         self._log = caplog
 
     def run(self, *words: str, status: int = 0, service: str = "") -> str:
-        """What a verb says: on both outputs, and in its log."""
+        """A verb's stdout, stderr and log."""
         url = service or str(self.stage.client.base_url)
         self._log.clear()
         assert main(["slurm", *words, "--service", url]) == status
@@ -49,7 +49,7 @@ class Site:
         return self.run("follow", "--once", "--apply", status=status, **how)
 
     def hold(self, host: str, reason: str = "a cable") -> str:
-        """An operator's word; the action's id."""
+        """An operator's hold; the action's id."""
         body = {"state": "draining", "reason": reason, "by": "ada"}
         answer = self.stage.client.put(f"/v1/hosts/{host}/hold", json=body)
         assert answer.status_code == 200, answer.text
@@ -155,7 +155,7 @@ def test_on_doubt_nothing_is_changed(site: Site) -> None:
     site.stage.hear()
     eventually(lambda: site.stage.get("/v1/actions")["evidence"] == "fresh", "fresh evidence")
     assert "the service does not know its action" in site.follow()
-    assert site.slurm.nodes["node5"][0] == "drained", "nobody said that it is over"
+    assert site.slurm.nodes["node5"][0] == "drained", "the service did not end its action"
     assert site.slurm.nodes["node3"][0] == "drained"
     assert site.action(number)["state"] == "standing"
 

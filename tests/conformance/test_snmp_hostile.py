@@ -1,6 +1,6 @@
-"""Switches that lie, hang or send nonsense: bounded, named, and nobody else's trouble.
+"""Switches that lie, hang or send nonsense: bounded, named, and no trouble for other switches.
 
-And real agents, snmpsim and net-snmp's snmpd, for SNMPv3 as it is spoken.
+And real agents, snmpsim and net-snmp's snmpd, for SNMPv3.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pysnmp.proto.api import v2c
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.snmp import client
 from collector.switches.snmp.client import Session, open_session
 from collector.switches.snmp.model import Credentials, Oid, SnmpError, Walked
@@ -132,7 +132,7 @@ def test_wrong_types_in_the_middle_lose_one_row_each() -> None:
 
 
 def test_a_row_that_the_switch_cannot_tell_ends_its_column_after_the_rows_before() -> None:
-    """genErr, as agents say it of a port whose driver does not answer."""
+    """genErr, as agents answer for a port whose driver does not answer."""
     table = honest()
 
     def stuck(request: Request) -> list[bytes]:
@@ -146,7 +146,7 @@ def test_a_row_that_the_switch_cannot_tell_ends_its_column_after_the_rows_before
     assert walked.columns[COLUMN] == {(1,): 1, (2,): 2, (3,): 3}
     assert walked.columns[OTHER] == {(index,): index for index in range(1, 6)}
     assert [(f.column, f.reason, f.detail) for f in walked.flaws] == [
-        (COLUMN, Reason.UNREADABLE, "the switch refuses: genErr")
+        (COLUMN, UnreadReason.UNREADABLE, "the switch refuses: genErr")
     ]
 
 
@@ -196,8 +196,8 @@ def test_a_switch_that_falls_silent_in_a_walk_keeps_what_it_has_said() -> None:
     walked = walk(hangs, answer_seconds=0.5)
     assert walked.columns == {COLUMN: {(1,): 1, (2,): 2}, OTHER: {(1,): 1, (2,): 2}}
     assert {(flaw.column, flaw.reason) for flaw in walked.flaws} == {
-        (COLUMN, Reason.TIMEOUT),
-        (OTHER, Reason.TIMEOUT),
+        (COLUMN, UnreadReason.TIMEOUT),
+        (OTHER, UnreadReason.TIMEOUT),
     }
 
 
@@ -206,7 +206,7 @@ def test_a_switch_that_falls_silent_in_a_walk_keeps_what_it_has_said() -> None:
 
 def test_a_silent_switch_is_a_timeout() -> None:
     error = refused(lambda _: [])
-    assert error.reason is Reason.TIMEOUT
+    assert error.reason is UnreadReason.TIMEOUT
     assert "no answer from 127.0.0.1" in error.detail
 
 
@@ -228,7 +228,7 @@ def test_a_silent_switch_is_a_timeout() -> None:
 def test_nonsense_is_named(spoil: Callable[[bytes], bytes]) -> None:
     table = honest()
     error = refused(lambda request: map(spoil, table(request)))
-    assert error.reason is Reason.UNPARSEABLE
+    assert error.reason is UnreadReason.UNPARSEABLE
     assert "no answer" in error.detail
 
 
@@ -248,13 +248,13 @@ def test_the_answer_is_found_among_nonsense() -> None:
 
 def test_answers_to_other_questions_are_no_answers() -> None:
     error = refused(lambda request: [request.answer([], number=request.number ^ 1)])
-    assert error.reason is Reason.TIMEOUT
+    assert error.reason is UnreadReason.TIMEOUT
     assert "answers to other questions" in error.detail
 
 
 def test_a_flood_ends_the_question() -> None:
     error = refused(lambda _: [b"flood"] * 200, answer_seconds=20.0)
-    assert error.reason is Reason.UNPARSEABLE
+    assert error.reason is UnreadReason.UNPARSEABLE
     assert "flooded" in error.detail
 
 
@@ -275,7 +275,7 @@ def test_an_answer_from_another_address_is_named() -> None:
                 with pytest.raises(SnmpError, match=r"another address, 127\.0\.0\.2") as caught:
                     await session.get([NAME])
                 session.close()
-                assert caught.value.reason is Reason.TIMEOUT
+                assert caught.value.reason is UnreadReason.TIMEOUT
 
     asyncio.run(run())
 
@@ -294,7 +294,7 @@ def test_an_address_that_is_none_is_named(address: str) -> None:
 @pytest.mark.parametrize("port", [0, -1, 65_536, 1 << 40])
 def test_a_port_that_is_none_is_named(port: int) -> None:
     error = refusal(port, Credentials())
-    assert (error.reason, error.detail) == (Reason.UNREADABLE, f"{port} is no port")
+    assert (error.reason, error.detail) == (UnreadReason.UNREADABLE, f"{port} is no port")
 
 
 def test_a_session_that_is_closed_ends_its_question() -> None:
@@ -318,7 +318,7 @@ def test_a_session_that_is_closed_ends_its_question() -> None:
 
 def test_a_switch_that_refuses_us_is_unreadable() -> None:
     error = refused(lambda request: [request.answer([], status=16)])
-    assert error.reason is Reason.UNREADABLE
+    assert error.reason is UnreadReason.UNREADABLE
 
 
 def test_others_are_answered_while_one_hangs() -> None:
@@ -420,20 +420,20 @@ def test_every_algorithm_reads_a_table(snmpsim: int, auth: str, privacy: str) ->
 
 def test_a_wrong_key_names_the_user_and_what_is_wrong(snmpsim: int) -> None:
     error = refusal(snmpsim, user("sha", "aes", auth_key="wrong key"))
-    assert error.reason is Reason.UNREADABLE
+    assert error.reason is UnreadReason.UNREADABLE
     assert "'usha-aes'" in error.detail
     assert "wrong auth_key" in error.detail
 
 
 def test_a_wrong_privacy_key_is_named(snmpsim: int) -> None:
     error = refusal(snmpsim, user("sha", "aes", privacy_key="wrong key"))
-    assert error.reason is Reason.UNREADABLE
+    assert error.reason is UnreadReason.UNREADABLE
     assert "wrong privacy_key" in error.detail
 
 
 def test_an_unknown_user_is_named(snmpsim: int) -> None:
     error = refusal(snmpsim, user("sha", "aes", user="nobody"))
-    assert (error.reason, "'nobody'" in error.detail) == (Reason.UNREADABLE, True)
+    assert (error.reason, "'nobody'" in error.detail) == (UnreadReason.UNREADABLE, True)
 
 
 @pytest.mark.parametrize(
@@ -451,13 +451,13 @@ def test_an_unknown_user_is_named(snmpsim: int) -> None:
 def test_settings_that_cannot_be_are_named(settings: dict[str, str]) -> None:
     given = {"version": "3", "user": "walker", "auth": "sha", "privacy": "aes", **KEYS} | settings
     error = refusal(1, Credentials(**given))
-    assert error.reason is Reason.UNREADABLE
+    assert error.reason is UnreadReason.UNREADABLE
 
 
 async def through(
     port: int, change: Callable[[bytes], list[bytes]], credentials: Credentials
 ) -> int:
-    """Rows that come through somebody between us and the switch."""
+    """The number of rows read through a relay between us and the switch."""
     async with serve(Between(port, change)) as relay:
         return await read_all(open_session(target(relay, credentials, answer_seconds=0.5)))
 
@@ -472,7 +472,7 @@ def test_answers_that_were_changed_on_the_way_are_not_believed(snmpsim: int) -> 
 
     with pytest.raises(SnmpError, match="digest is wrong") as caught:
         asyncio.run(through(snmpsim, flip, user("sha", "aes")))
-    assert caught.value.reason is Reason.UNPARSEABLE
+    assert caught.value.reason is UnreadReason.UNPARSEABLE
 
 
 def test_old_answers_sent_again_are_ignored(snmpsim: int) -> None:
@@ -580,5 +580,5 @@ def test_net_snmp_tells_this_machines_interfaces(snmpd: int, credentials: Creden
 def test_net_snmp_refuses_and_we_say_why(snmpd: int, change: dict[str, str], what: str) -> None:
     given = {"version": "3", "user": "walker", "auth": "sha", "privacy": "aes", **KEYS} | change
     error = refusal(snmpd, Credentials(**given))
-    assert error.reason is Reason.UNREADABLE
+    assert error.reason is UnreadReason.UNREADABLE
     assert what in error.detail

@@ -126,7 +126,7 @@ def test_no_series_comes_twice(case: Path) -> None:
 
 @each_case
 def test_series_are_built_once(case: Path) -> None:
-    """Whoever keeps series (the exposition, the spool) recognises them by identity."""
+    """The exposition and the spool recognise series by identity."""
     host, source = Host(tree_of(case)), make_source(case)
     first, second = (
         [each.series for each in source.read(host) if isinstance(each, Sample)] for _ in range(2)

@@ -1,4 +1,4 @@
-"""A service beside a ClickHouse server that goes away: nothing is acknowledged, all is told."""
+"""A service whose ClickHouse goes away: it acknowledges no batch and names the reason."""
 
 import time
 from contextlib import ExitStack

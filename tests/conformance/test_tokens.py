@@ -1,4 +1,4 @@
-"""Who is let in: with tokens asked for, nobody without one, and each only to what it may do."""
+"""Access with tokens required: none without a token, and with one only within its scopes."""
 
 import datetime as dt
 import json
@@ -85,7 +85,7 @@ def test_a_missing_token_and_a_wrong_one_are_told_apart(guarded: InProcess) -> N
 
 def ask(client: httpx.Client, line: str, token: str) -> httpx.Response:
     method, path = line.split(" ")
-    # Streams go on for ever; who is not let in gets an answer that ends.
+    # Streams go on for ever; a client that is refused gets an answer that ends.
     with client.stream(method, path, headers=bearer(token)) as answer:
         if answer.status_code == 403:
             answer.read()
@@ -108,7 +108,7 @@ def test_each_scope_opens_its_routes_and_no_other(guarded: InProcess, held: Scop
 
 
 def test_an_audit_trail_names_the_token_beside_whoever_signs(guarded: InProcess) -> None:
-    """A name is anybody's word."""
+    """A client can write any name into `by`."""
     now = dt.datetime.now(dt.UTC)
     seen = Sighting(host="node1", kind=DeviceKind.GPU, device="0")
     guarded.inventory.observe([Observation.at(seen, now)])

@@ -90,7 +90,7 @@ def write_samples(client: httpx.Client) -> None:
 
 
 class Stage:
-    """A service with samples, and somebody who tells it what is wrong."""
+    """A service with samples, and a `Teller` that gives it verdicts."""
 
     def __init__(self, service: InProcess) -> None:
         self.url = str(service.client.base_url)

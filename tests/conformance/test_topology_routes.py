@@ -1,4 +1,4 @@
-"""The topology over HTTP: from what ports say of their neighbours to paths and mistakes."""
+"""The topology over HTTP: from ports' neighbour reports to paths and wrong cables."""
 
 import datetime as dt
 import time
@@ -26,7 +26,7 @@ SWAPPED = (nic(1, 2), nic(1, 3))
 
 
 class Clock:
-    """The machine's clock, which can be put forward: caches are told by it that they are old."""
+    """The machine's clock, which can be put forward so that caches expire."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Fabric:
-    """A service, a simulated cluster, and what its ports say."""
+    """A service, a simulated cluster, and its ports' neighbour reports."""
 
     def __init__(self, service: InProcess, cluster: Topology, clock: Clock, plan: Path) -> None:
         self.service = service
@@ -236,7 +236,7 @@ def test_wrong_names_are_answered_with_near_ones(fabric: Fabric) -> None:
 
 
 def recable(fabric: Fabric, *, is_right: bool) -> None:
-    """Two NICs of a host say each other's neighbours, as do the leaves; or all is well again."""
+    """Two NICs of a host report each other's neighbours, as do the leaves; or all is well again."""
     whole = topology_of(fabric.cluster)
     now = whole if is_right else swapped(whole, *SWAPPED)
     for port in SWAPPED:

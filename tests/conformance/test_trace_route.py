@@ -41,7 +41,7 @@ LATE_RANK = 5
 
 
 class Cluster:
-    """A service that has seen a job and its fault, and to which two incidents were told."""
+    """A service with a job, its fault and two incidents."""
 
     def __init__(self, service: InProcess, start_ns: int, culprit: Culprit) -> None:
         self.service = service
@@ -89,7 +89,7 @@ def is_known(service: InProcess) -> bool:
 
 
 def tell(service: InProcess, start_ns: int, culprit: Culprit) -> Culprit:
-    """Say what is wrong, as the evaluator would."""
+    """Give two verdicts, as the evaluator would."""
     slow = Verdict(
         cause=Cause.SLOW_LINK,
         culprit=culprit,
@@ -159,7 +159,7 @@ def test_collectives_are_the_stores_and_split_into_waiting_and_transfer(
     own = {(event["tid"], event["ts"]): event for event in parts if event["name"] == "waiting"}
     waited = [event for event in joined if not event["args"]["last_in"]]
     for event in waited[:200]:
-        # Who came first has waited all of the skew, nobody longer.
+        # The first rank waits for the whole skew; no rank waits longer.
         part = own.get((event["tid"], event["ts"]))
         assert part is None or part["dur"] <= event["args"]["entry_skew_ms"] * 1e3 + 0.001
     assert own
@@ -276,7 +276,7 @@ def test_small_stretches_of_reading_change_nothing(trace: Trace, cluster: Cluste
 def test_a_job_with_too_many_records_for_one_look_is_drawn_whole(
     trace: Trace, cluster: Cluster
 ) -> None:
-    """Clocks and steps are then told from some slices of the time."""
+    """Clocks and steps then come from some slices of the time."""
     with patch.object(read, "PLAN_RECORDS_MAX", 2_000):
         again = check(cluster.get().content)
     assert len(again.of("X")) > 0.9 * len(trace.of("X"))

@@ -1,6 +1,6 @@
 """Slow links in real collectives: eight ranks, each with a NIC of its own, one slowed down.
 
-The captures lie beside the checkout for whoever has them; others skip this. Records are joined
+The captures lie beside the checkout; without them the tests are skipped. Records are joined
 without a store, which is fast enough to try many clocks and many parts of a run.
 """
 
@@ -51,7 +51,7 @@ def records_of(run: str) -> Records:
 
 
 def window_of(records: Records) -> Window:
-    """The job of these records, its clocks aligned, as if nobody had said how it is wired."""
+    """The job of these records, its clocks aligned, without a known topology."""
     fits = align(records)
     records = correct(records, fits)
     communicators = {}

@@ -1,4 +1,4 @@
-"""Verdicts and incidents over HTTP: what was said, what stands, and its story."""
+"""Verdicts and incidents over HTTP: past verdicts, open incidents, and their timelines."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ NOW_S = int(time.time())
 
 
 class Told:
-    """A service to which a story was told: one trouble that stands, one that is over."""
+    """A service with two incidents: one is open, one is closed."""
 
     def __init__(self, service: InProcess, clock: list[float]) -> None:
         self.service = service

@@ -193,7 +193,7 @@ def test_gaps_resets_and_other_exporters_are_read_from_the_store(store: Store) -
     alias = ports.row_of["node0001", "mlx5_0", "1"]
     assert np.allclose(rates[alias], 2e8)
     assert ports.seen_ns[own] == (START_S + 15) * NS
-    # A port that nobody reads is there by its cable, with nothing in it.
+    # A port that no agent reads is there by its cable, without values.
     silent = ports.row_of["node0001", "mlx5_1", "1"]
     assert np.isnan(rates[silent]).all()
     assert ports.is_switch[ports.other_end[silent]]

@@ -1,7 +1,7 @@
-"""A small switch that speaks real gNMI: its tree is a dictionary, its manners are set by the test.
+"""A small switch with real gNMI: its tree is a dictionary, and the test sets its behaviour.
 
 It knows STREAM subscriptions with SAMPLE and ON_CHANGE, passwords, TLS and capabilities, and it
-misbehaves when told to: refuses paths or ON_CHANGE, never syncs, floods, sends bytes that are no
+misbehaves on request: refuses paths or ON_CHANGE, never syncs, floods, sends bytes that are no
 message, hangs up.
 """
 
@@ -86,7 +86,7 @@ def tell(
     deletes: tuple[str, ...] = (),
     time_ns: int | None = None,
 ) -> Any:  # noqa: ANN401 - generated code without types
-    """A SubscribeResponse that tells all of this at once."""
+    """A SubscribeResponse with all of these updates."""
     said = gnmi_pb2.Notification(
         timestamp=time.time_ns() if time_ns is None else time_ns, prefix=make_path(prefix)
     )
@@ -157,10 +157,10 @@ class GnmiServer:
         self.login: tuple[str, str] | None = None
         self.refuses_on_change = False
         self.refused: tuple[str, ...] = ()
-        """Paths that it says it does not have."""
+        """Paths that it refuses as unknown."""
         self.syncs = True
         self.talk: Callable[[], Iterator[Any]] | None = None
-        """What it says instead of its tree: messages, or bytes that are none."""
+        """What it sends instead of its tree: messages, or bytes that are none."""
         self.requests: list[Any] = []
         """Every SubscriptionList that was accepted."""
         self._certificates = certificates
@@ -195,18 +195,18 @@ class GnmiServer:
         self._server.start()
 
     def stop(self) -> None:
-        """Hang up on everybody."""
+        """Close every subscription."""
         self.hang_up()
         self._server.stop(grace=None).wait()
 
     def say(self, message: Any) -> None:  # noqa: ANN401 - a message or bytes
-        """Tell everybody who listens."""
+        """Send to every subscriber."""
         with self._lock:
             for subscriber in self._subscribers:
                 subscriber.put(message)
 
     def set(self, path: str, value: Any, encoding: str = "json_ietf") -> None:  # noqa: ANN401
-        """Change the tree and tell it, as ON_CHANGE does."""
+        """Change the tree and send the update, as ON_CHANGE does."""
         self.tree[path] = value
         self.say(tell({path: value}, encoding=encoding))
 

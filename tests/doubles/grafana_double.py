@@ -1,4 +1,4 @@
-"""A Grafana that is none: it answers the calls that we make, as Grafana's documentation says.
+"""A Grafana double: it answers the calls that we make, as Grafana's documentation says.
 
 Folders, data sources, dashboards with their versions, search, annotations and health, with the
 documented bodies and statuses (https://grafana.com/docs/grafana/latest/developers/http_api/; the
@@ -150,7 +150,7 @@ class GrafanaDouble:
         return 404, {"message": "Not found"}
 
     def _let_in(self, token: str, right: str, name: str) -> None:
-        """Refuse those who may not."""
+        """Refuse a token without the needed role."""
         if token not in RIGHTS:
             raise Refusal(401, message="Invalid API key" if token else "Unauthorized")
         if right not in RIGHTS[token]:
@@ -304,7 +304,7 @@ class GrafanaDouble:
         }
 
     def _check_board(self, uid: str, title: str, folder: str, version: int) -> None:
-        """Refuse what would overwrite somebody's work."""
+        """Refuse a write that would overwrite another user's change."""
         rows = self.boards.get(uid, [])
         if rows and version != rows[-1]["version"]:
             message = "The dashboard has been changed by someone else"
@@ -514,7 +514,7 @@ def make_handler(double: GrafanaDouble) -> type[BaseHTTPRequestHandler]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # An answer in one piece: in two, the second waits 40 ms for the other side's word.
+        # An answer in one piece: in two, the second waits 40 ms for the other side's delayed ACK.
         wbufsize = -1
 
         def log_message(self, *_: object) -> None:

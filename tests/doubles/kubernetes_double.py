@@ -1,4 +1,4 @@
-"""A Kubernetes API server that is none: it answers the calls that we make, as Kubernetes does.
+"""A Kubernetes API server double: it answers the calls that we make, as Kubernetes does.
 
 Nodes (list in pages, watch, read, create, delete, patch, patch of the status) and leases, with
 resource versions, patches by content type, refusals as `Status`, and what is refused in
@@ -59,8 +59,8 @@ class Fault:
     is_done: bool = False
     """Do what was asked first: only the answer is lost."""
     before: Callable[[], None] | None = None
-    """Done first, as somebody else's write that comes in between; then the call goes on, if there
-    is no status."""
+    """Runs first, as another client's write in between; then the call goes on, if there is no
+    status."""
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, no error of ours
@@ -81,12 +81,12 @@ class Refusal(Exception):  # noqa: N818 - an answer, no error of ours
 
 
 class QuietServer(ThreadingHTTPServer):
-    """Whose clients may go away whenever they like."""
+    """Its clients may disconnect at any time."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """A client that is gone is none of our business; a mistake of ours is told."""
+        """Ignore a client that is gone; print an error of our own."""
         if not isinstance(sys.exc_info()[1], ConnectionError | ssl.SSLError):
             super().handle_error(request, client_address)
 
@@ -102,7 +102,7 @@ class KubernetesDouble:
         self.nodes: dict[str, Json] = {}
         self.leases: dict[str, Json] = {}
         self.is_gone_in_stream = True
-        """Whether a watch from a version that is too old is told so in the stream, or by a 410."""
+        """Whether a watch from a version that is too old gets an error in the stream, or a 410."""
         self.is_up = False
         self.watches = 0
         """Watches that are open."""
@@ -142,7 +142,7 @@ class KubernetesDouble:
         self.is_up = True
 
     def stop(self) -> None:
-        """As a server that dies: open watches end, new calls find nobody."""
+        """As a server that dies: open watches end, new calls are refused."""
         if self._server is None or self._thread is None:
             return
         self.is_up = False
@@ -177,14 +177,14 @@ class KubernetesDouble:
             self.put(merge(node, parts), "ADDED")
 
     def put(self, node: Json, kind: str) -> None:
-        """Store a node with the next version, and tell watches."""
+        """Store a node with the next version, and send it to watches."""
         with self._lock:
             node["metadata"]["resourceVersion"] = self._next()
             self.nodes[node["metadata"]["name"]] = node
             self._events.append((self._now, kind, copy.deepcopy(node)))
 
     def change(self, name: str, patch: Json) -> None:
-        """A write by somebody else."""
+        """A write by another client."""
         with self._lock:
             self.put(merge(self.nodes[name], patch), "MODIFIED")
 
@@ -257,7 +257,7 @@ class KubernetesDouble:
         raise Refusal(404, "NotFound", "the server could not find the requested resource")
 
     def let_in(self, token: str, verb: str, resource: str) -> None:
-        """Refuse those who may not."""
+        """Refuse a service account without the right."""
         if token == ADMIN:
             return
         if token not in RIGHTS:
@@ -402,7 +402,7 @@ def merge(old: Any, patch: Any, *, is_strategic: bool = False) -> Any:  # noqa: 
 
 
 def check_node(node: Json) -> None:
-    """What is refused whoever asks."""
+    """Refuse what the API server refuses from every client."""
     taints = [(one.get("key"), one.get("effect")) for one in node["spec"].get("taints") or []]
     if len(set(taints)) < len(taints):
         raise Refusal(422, "Invalid", "spec.taints: Duplicate value: taints must be unique")

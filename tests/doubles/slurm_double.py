@@ -67,7 +67,7 @@ class SlurmDouble:
         return found
 
     def set(self, node: str, state: str, reason: str = "") -> None:
-        """A node as somebody else has set it."""
+        """A node as another administrator has set it."""
         self._write({**self.nodes, node: [state, reason]})
 
     def break_program(self, name: str, words: str) -> None:

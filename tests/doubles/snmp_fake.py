@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.switches.snmp.model import Flaw, Oid, Session, SnmpError, Target, Value, Walked
 
@@ -50,7 +50,7 @@ class FakeSwitch:
         if self.refusal:
             raise self.refusal
         if self.is_dead:
-            raise SnmpError(Reason.TIMEOUT, "no answer")
+            raise SnmpError(UnreadReason.TIMEOUT, "no answer")
         return [self.rows.get(name) for name in oids]
 
     async def walk(self, columns: list[Oid], rows_max: int) -> Walked:  # noqa: ARG002
@@ -60,7 +60,7 @@ class FakeSwitch:
             if any(column[: len(oid(each))] == oid(each) for each in self.hanging):
                 await asyncio.Event().wait()
             if any(column[: len(oid(each))] == oid(each) for each in self.silent):
-                raise SnmpError(Reason.TIMEOUT, "no answer")
+                raise SnmpError(UnreadReason.TIMEOUT, "no answer")
             size = len(column)
             found[column] = {
                 name[size:]: value

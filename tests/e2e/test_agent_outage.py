@@ -272,7 +272,7 @@ def test_sighup_reads_the_settings_again_and_refuses_bad_ones(
     )
     agent.configure(cluster="green", more="spool_dri = 1")
     agent.signal(signal.SIGHUP)
-    eventually(lambda: agent.logged("did you mean 'spool_dir'?"), "the mistake is told")
+    eventually(lambda: agent.logged("did you mean 'spool_dir'?"), "the mistake in the log")
     count = len(service.batches)
     eventually(lambda: len(service.batches) > count + 2, "the agent goes on")
     assert service.batches[-1].common["cluster"] == "blue"
@@ -304,7 +304,7 @@ def test_kill_9_loses_no_batch_and_the_sequence_goes_on(
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0
     arrived = service.sequences()
-    # A batch may come twice: acknowledged, and the agent killed before it heard of it.
+    # A batch may come twice: acknowledged, and the agent killed before it read the acknowledgement.
     assert arrived == sorted(arrived)
     assert sorted(set(arrived)) == list(range(arrived[-1] + 1))
     assert seen_on_disk <= set(arrived)

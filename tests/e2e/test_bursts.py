@@ -13,7 +13,7 @@ from tests.stands.service import ServiceProcess, eventually, launch
 
 BURSTS, SMOOTH_SECONDS = 60, 2.0
 FAIR_MIN = 10
-"""Fewer bursts at which everybody was on time prove nothing."""
+"""Fewer bursts in which sender, shaper and sampler were on time prove nothing."""
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 
 def send_burst(seconds: float) -> None:
-    """Load loopback for a while, well above what is said to be its line rate."""
+    """Load loopback for a while, well above the line rate that the settings give it."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source,

@@ -43,7 +43,7 @@ class Running:
         return self.log.read_text("utf-8")
 
     def await_text(self, pattern: str) -> re.Match[str]:
-        """Wait until it has said this."""
+        """Wait until its output has this."""
 
         def is_there() -> bool:
             found = re.search(pattern, self.text) is not None
@@ -150,7 +150,7 @@ def check_inventory(client: httpx.Client) -> None:
 
 
 def check_topology(client: httpx.Client) -> None:
-    """Every cable of the simulated cluster, as the switches tell it to the poller."""
+    """Every cable of the simulated cluster, as the switches report it to the poller."""
     topology = make_cluster(Fabric.ROCE, HOSTS).topology
     cables = (topology.links - 2 * topology.nics) // 2
     ports = int((topology.source_switch >= 0).sum())
@@ -219,7 +219,7 @@ def test_a_typo_is_told_with_what_was_meant() -> None:
 
 
 def refusal(*words: str) -> str:
-    """What a demo says that does not start."""
+    """The output of a demo that does not start."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "demo", *words],
         capture_output=True,

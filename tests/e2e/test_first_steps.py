@@ -75,7 +75,7 @@ def test_from_a_counter_file_to_an_answer(tmp_path: Path, tree: Path) -> None:
             "the counter's new value",
         )
 
-        # Told to stop, the agent delivers what it has; numbers prove that nothing is missing.
+        # On SIGTERM the agent delivers what it has; numbers prove that nothing is missing.
         process.send_signal(signal.SIGTERM)
         assert process.wait(READY_SECONDS) == 0
         known = {one["name"] for one in ask("/v1/catalog").json()["items"]}

@@ -18,7 +18,7 @@ from tests.worlds import remote_write as rw
 KILLS = 20
 SEED = 20_261_115
 SIZES = (1, 40, 300, 6_000)
-"""Samples of a request. The large ones are written at once, the small ones wait for company."""
+"""Samples of a request. The service writes large ones at once and batches small ones."""
 METRIC = "kill_test"
 RESENT_SHARE = 0.25
 """Of the acknowledged requests, so many are sent again; and always the last."""
@@ -51,7 +51,7 @@ class Sender(threading.Thread):
         return number + (0.25 if number % 2 else 0.0)
 
     def run(self) -> None:
-        """Send until told to stop; the last request, too, until it is acknowledged."""
+        """Send until `stop` is set; the last request, too, until it is acknowledged."""
         while not self.stop.is_set():
             size = self._random.choice(SIZES)
             numbers = range(self.acknowledged, self.acknowledged + size)

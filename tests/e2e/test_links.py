@@ -110,7 +110,7 @@ def ip(namespace: str, *words: str) -> None:
 
 
 def test_the_kernels_news_reach_the_source(namespace: str) -> None:
-    """Between two looks the other end went down and came back: both are told, in order."""
+    """Between two reads the other end went down and came back: the source reports both in order."""
     words = ["ip", "netns", "exec", namespace, sys.executable, "-c", WATCH]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None

@@ -1,8 +1,8 @@
 """The built-in page in a real browser, before a service with a simulated cluster in trouble.
 
 The browser's clock stands where the data ends, so that nothing is polled: what changes on the
-screen was told by the service. The service that is empty, asks for a token and goes away is another
-one, a real process, with a real clock.
+screen was pushed by the service. The service that is empty, asks for a token and goes away is
+another one, a real process, with a real clock.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def opener(browser: Browser, stage: Stage) -> Opener:
-    """A new page in a new context, as often as somebody wants one."""
+    """Opens a new page in a new context at each call."""
     return lambda: watched(browser, stage.url, now_s=END_S)
 
 
 @pytest.fixture
 def seen(opener: Opener) -> Iterator[Watched]:
-    """A page of its own; whoever looks at it sees no fault."""
+    """A page of its own; the test fails if the browser reports a fault."""
     with opener() as seen:
         yield seen
         assert seen.faults == []
@@ -108,7 +108,7 @@ def address_of(name: str, stage: Stage) -> str:
 
 
 def culprits_incident(stage: Stage) -> str:
-    """The incident that says what was injected."""
+    """The incident about the injected fault."""
     wanted = {"host": CULPRIT, "cause": "straggler"}
     (found,) = stage.service.client.get("/v1/incidents", params=wanted).json()["items"]
     return str(found["id"])
@@ -238,7 +238,7 @@ def choose_in_explore(seen: Watched) -> None:
 
 
 def said_by(seen: Watched) -> list[str]:
-    """What the view says, but for how long it took and for where the reader was before."""
+    """The view's text, without the query's duration and the button "Back"."""
     said = seen.page.locator("main").aria_snapshot()
     return re.sub(r'button "Back".*|series in .*', "", said).splitlines()
 
@@ -370,7 +370,7 @@ def test_what_has_the_focus_is_seen(seen: Watched) -> None:
     assert unseen == []
 
 
-# --- little, nothing, nobody ----------------------------------------------------------------------
+# --- little data, no data, no service -------------------------------------------------------------
 
 
 def test_the_first_view_is_small(seen: Watched) -> None:
@@ -387,7 +387,7 @@ def test_the_first_view_is_small(seen: Watched) -> None:
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """A service that knows nothing, and wants to know who asks."""
+    """A service without data that requires a token."""
     folder = tmp_path_factory.mktemp("empty")
     (folder / "tokens").write_text(TOKEN)
     config = folder / "service.toml"
@@ -438,7 +438,7 @@ def test_a_service_that_goes_away_and_comes_back(browser: Browser, empty: Servic
         seen.go("/")
         expect(page.get_by_role("alert").first).to_contain_text("The service does not answer")
         empty.start()
-        # Nobody needs to load it anew.
+        # The user need not reload the page.
         expect(page.get_by_role("alert")).to_have_count(0)
         expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
         assert all(NOT_REACHED in fault for fault in seen.faults), seen.faults

@@ -135,7 +135,7 @@ def vmalert(folder: Path, service: ServiceProcess) -> Iterator[None]:
         f"-remoteWrite.url={service.url}",
         "-remoteWrite.flushInterval=100ms",
         f"-remoteRead.url={service.url}",
-        # Nobody listens there: who is told is not what this is about.
+        # No process listens there: this test does not check notifications.
         f"-notifier.url=http://127.0.0.1:{free_port()}",
         f"-httpListenAddr=127.0.0.1:{free_port()}",
     ]

@@ -1,4 +1,4 @@
-"""The report of `diagnose` in a browser: one file, from a disk, that asks nobody for anything."""
+"""The report of `diagnose` in a browser: one file, from a disk, that makes no request."""
 
 from collections.abc import Iterator
 from pathlib import Path

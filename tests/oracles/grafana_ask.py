@@ -13,7 +13,7 @@ import msgspec
 from dashboards.grafana.substitute import Value, substituted
 
 SCRAPE_S = 15.0
-"""How often Grafana believes that values come, unless its data source says otherwise."""
+"""The scrape interval that Grafana assumes, unless its data source sets another."""
 POINTS = 240
 """Of one line, as Grafana asks for a panel of middle width."""
 VARIABLE = re.compile(
@@ -23,7 +23,7 @@ VARIABLE = re.compile(
 
 
 class AskError(Exception):
-    """A question that was refused, or an answer that is none."""
+    """A query that was refused, or an answer that is not valid."""
 
 
 class Span(NamedTuple):
@@ -59,7 +59,7 @@ class Series(NamedTuple):
 
 
 class Source(Protocol):
-    """Whoever answers PromQL."""
+    """A server that answers PromQL."""
 
     def range(self, expr: str, span: Span) -> list[Series]:
         """Values over the range."""

@@ -1,4 +1,4 @@
-"""Every question of every board, asked: who answers nothing, and where two servers disagree."""
+"""Runs every query of every board: which answers are empty, and where two servers disagree."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def answer(target: Target, expr: str, source: Source, span: Span) -> list[Series
 def judge(
     boards: Mapping[str, dict[str, Any]], ours: Source, theirs: Source | None, span: Span
 ) -> Outcome:
-    """Ask every question of every board until it is answered, and somebody else the same."""
+    """Run every query of every board until it has an answer, and the same on another server."""
     outcome = Outcome()
     for name, classic in boards.items():
         board = read(classic)
@@ -186,8 +186,8 @@ def disagreement(
 ) -> list[str]:
     """How two servers' answers differ.
 
-    Which of several equal values `topk` takes is nobody's promise. So where answers differ, they
-    are asked for all instead of the first few, and that must be the same.
+    PromQL does not define which of several equal values `topk` takes. So where answers differ,
+    both are asked for all instead of the first few, and that must be the same.
     """
     ours, theirs = (answer(target, expr, each, span) for each in sources)
     found = difference(where, expr, ours, theirs)

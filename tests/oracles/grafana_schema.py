@@ -15,7 +15,7 @@ BEYOND_SCHEMA = {
     "templating": {"definition"},
 }
 """What the data source reads of an annotation, and the words that older Grafanas list a variable
-by: the SDK's types know them, the schema leaves them to whoever asks."""
+by: the SDK's types know them, the schema leaves them open."""
 
 
 def without_extras(found: dict[str, Any]) -> dict[str, Any]:
@@ -37,6 +37,6 @@ def validator() -> Draft7Validator:
 
 
 def schema_flaws(found: dict[str, Any]) -> list[str]:
-    """What Grafana's schema says against a dashboard."""
+    """The errors of a dashboard against Grafana's schema."""
     errors = validator().iter_errors(without_extras(found))
     return [f"{error.json_path}: {error.message}" for error in errors]

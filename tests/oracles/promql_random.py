@@ -396,7 +396,7 @@ class Author:
     def in_order(self, *, plain: bool = True) -> str:
         """The series in order of value, or the first of them. Only of values that never tie.
 
-        Not ``plain``: the groups may be many; then their order is nobody's promise.
+        Not ``plain``: the groups may be many; then PromQL does not define their order.
         """
         rng = self._rng
         vector = rng.choice(

@@ -216,7 +216,7 @@ class AsCaptured(Fault):
         return Place()
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """Nobody asks."""
+        """None: the truth comes from the capture."""
         del cluster, place
         return ()
 

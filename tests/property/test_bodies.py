@@ -1,4 +1,4 @@
-"""A real service and bodies from strangers: the right status, a reason, nothing stored, alive.
+"""A real service and invalid bodies: the right status, a reason, nothing stored, no crash.
 
 Bad bodies carry the metric `strange` wherever they can carry one at all; at the end nothing of
 that name may be found.
@@ -65,7 +65,7 @@ def pack(fields: object) -> bytes:
 
 
 def is_problem(answer: httpx.Response, *statuses: int) -> None:
-    """One of these statuses, as a problem that says something."""
+    """One of these statuses, as a problem with a detail."""
     assert answer.status_code in statuses, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
@@ -214,7 +214,7 @@ def test_strange_but_allowed_names_break_nothing(service: ServiceProcess) -> Non
         answer = ingest(service, wire.encode_batch(allowed))
         assert answer.status_code == 200, answer.text
     known = "fabric_service_inventory_errors_total"
-    # The inventory is told a moment later, in the background: the service must live through that.
+    # The inventory is written a moment later, in the background: the service must survive that.
     eventually(lambda: b'"host":"h"' in service.client.get("/v1/hosts").content, "the host h")
     assert known in service.client.get("/metrics").text
     assert service.is_ready()
@@ -275,7 +275,7 @@ def test_any_bytes_are_no_remote_write(
 ) -> None:
     for content in (body, rw.snappy(body)):
         answer = remote(service, content, headers)
-        # An unknown field, or none, is a valid message that says nothing.
+        # An unknown field, or none, is a valid message without content.
         assert answer.status_code in {204, 400, 413}, answer.text
         assert bool(answer.text) == (answer.status_code != 204)
 

@@ -1,4 +1,4 @@
-"""Whatever a narrow counter does, the increase that everyone computes is what was counted.
+"""Whatever a narrow counter does, the increase that PromQL computes is what was counted.
 
 "The increase" is Prometheus': the sum of all rises, where a fall counts as a reset to zero.
 """
@@ -23,7 +23,7 @@ def counting(draw: st.DrawFn) -> tuple[int, int, list[list[int]]]:
     """A width, a first number, and increments grouped by the readings that see them.
 
     A group of several is a gap: readings were missed. Between two readings less than half the
-    range is counted; a counter that moves faster is read too rarely to be understood by anyone.
+    range is counted; a counter that moves faster is read too rarely to be reconstructed.
     """
     bits = draw(BITS)
     half = (1 << (bits - 1)) - 1
@@ -69,7 +69,7 @@ def test_resets_count_what_can_be_seen(bits: int, lives: list[list[int]]) -> Non
         for number in life:
             raw += number
             if raw >= half:
-                break  # beyond, a reset cannot be told from a wrap
+                break  # beyond, a reset and a wrap look the same
             if last is not None:
                 seen += raw - last if raw >= last else raw
             last = raw

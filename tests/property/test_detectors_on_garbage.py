@@ -1,7 +1,7 @@
 """Detectors and the judge on windows that no cluster would send: they must not break, nor accuse.
 
-A seed makes a window; what a test changes about it is drawn beside the seed, so that a failure can
-be told in a line.
+A seed makes a window; what a test changes about it is drawn beside the seed, so that one line
+reproduces a failure.
 """
 
 import warnings
@@ -65,7 +65,7 @@ class Garbage:
         self.grid = Grid(START_NS, 5 * NS, cells)
 
     def readings(self, names: tuple[str, ...], rows: int, prefix: str) -> dict[str, Readings]:
-        """Some of these of some rows; nobody read anything where nothing is odd."""
+        """Some of these of some rows; all values are absent unless the window is odd."""
         found = {}
         for name in names:
             if self.random.random() < 0.3:
@@ -164,7 +164,7 @@ class Garbage:
         )
 
     def events(self) -> list[Event]:
-        """News of nobody, with labels that are no numbers."""
+        """Events at odd times, with labels that are no numbers."""
         kinds = ("gpu_xid", "link_down", "link_flap", "burst", "link_rate", "")
         return [
             Event(

@@ -1,6 +1,6 @@
 """Whatever stands where an output of infiniband-diags or UFM's page should be: no exception.
 
-Outputs are real ones with bytes changed, lines cut and repeated, and names that nobody should have.
+Outputs are real ones with bytes changed, lines cut and repeated, and names that no device has.
 """
 
 import tempfile
@@ -29,7 +29,7 @@ LIDS = st.integers(1, 0xBFFF)
 
 @st.composite
 def damaged(draw: st.DrawFn, paths: list[Path]) -> bytes:
-    """A real output with parts changed, left out or said twice."""
+    """A real output with parts changed, left out or repeated."""
     data = bytearray(draw(st.sampled_from([path.read_bytes() for path in paths])))
     for _ in range(draw(st.integers(0, 6))):
         at = draw(st.integers(0, len(data)))
@@ -62,7 +62,7 @@ def test_the_source_yields_series_that_may_be_stored(
     *, texts: list[bytes], hcas: bool, is_cut: bool
 ) -> None:
     class Liar(HandHost):
-        """Every program says something, none of it asked for."""
+        """Every program prints one of the texts, whatever its arguments."""
 
         def run(self, words: object, seconds: float, environment: object = None) -> Output:
             del seconds, environment

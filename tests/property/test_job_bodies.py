@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.base.errors import Problem
+from api.base.positions import encode_position
 from api.data.inventory.records import JobChange, JobSaid
 from api.data.inventory.sightings import RANK_MAX
-from api.jobs.records import COLLECTIVES, STEPS, decode_position, encode_position
+from api.jobs.records import COLLECTIVES, STEPS, decode_position
 from api.jobs.registration import read_change, read_job
 
 texts = st.text(max_size=20)

@@ -144,7 +144,7 @@ class Expected:
         self.refused[rule] = self.refused.get(rule, 0) + count
 
     def note(self, metric: str, kind: str, help_text: str, unit: str) -> None:
-        """What is said of a metric: the last word counts, and nothing said is nothing."""
+        """A metric's metadata: the latest wins, and empty metadata is ignored."""
         if (kind, help_text, unit) != ("unknown", "", ""):
             self.metadata[metric] = (metric, kind, help_text, unit)
 

@@ -147,7 +147,7 @@ def test_every_turn_is_one_that_may_be(rule: Rule, history: list[tuple[int, list
 def test_every_beginning_and_every_end_is_told_once_and_in_order(
     rule: Rule, history: list[tuple[int, list[int]]]
 ) -> None:
-    """And again only after `RESEND_S`, to whom every sending arrives."""
+    """And again only after `RESEND_S`, to a receiver that gets every sending."""
     last_sent: dict[Labels, int] = {}
     told: dict[Labels, tuple[int, bool]] = {}
     for now, _, _, after in lives(rule, [*history, (INTERVAL_S, [])]):
@@ -156,7 +156,7 @@ def test_every_beginning_and_every_end_is_told_once_and_in_order(
             news = (each.starts_ns, is_over)
             # The same thing twice only after the delay.
             assert told.get(each.labels) != news or now - last_sent[each.labels] >= RESEND_S * NS
-            # Nobody hears of the end of what they never heard of.
+            # An end is sent only after its beginning.
             assert not is_over or told[each.labels][0] == each.starts_ns
             assert each.starts_ns <= each.ends_ns
             told[each.labels], last_sent[each.labels] = news, now
@@ -165,7 +165,7 @@ def test_every_beginning_and_every_end_is_told_once_and_in_order(
                 assert told.get(labels, (0, True))[1]
             else:
                 assert told[labels] == (alert.fired_ns, alert.state is AlertState.INACTIVE)
-        # What is forgotten, its end has been told.
+        # An alert is forgotten only after its end was sent.
         assert all(is_over for labels, (_, is_over) in told.items() if labels not in after)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import check_labels
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.makers import Part, Switchbooks, load_shipped
 from collector.switches.snmp.interfaces import Choice
 from collector.switches.snmp.model import Flaw, Oid, Value, Walked
@@ -79,7 +79,7 @@ class Random:
 
     async def walk(self, columns: list[Oid], rows_max: int) -> Walked:
         assert rows_max > 0
-        flaws = [Flaw(oid, Reason.TIMEOUT, "cut") for oid in self._flaws if oid in columns]
+        flaws = [Flaw(oid, UnreadReason.TIMEOUT, "cut") for oid in self._flaws if oid in columns]
         return Walked({oid: dict(self._tables.get(oid, {})) for oid in columns}, flaws)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A service whose policy looks often, somebody who accuses hosts, and a clock that can be moved."""
+"""A service whose policy looks often, verdicts against hosts, and a clock that can be moved."""
 
 import contextlib
 import datetime as dt
@@ -58,13 +58,13 @@ class Stage:
         return round((time.time() + self._skip[0]) * NS)
 
     def say(self, *hosts: str) -> None:
-        """These hosts are accused, and those before."""
+        """Accuse these hosts, and those before."""
         for host in hosts:
             self._verdicts[host] = broken_gpu(host, self.now_ns)
         self.hear()
 
     def hear(self) -> None:
-        """Everybody reports, and everything is said again."""
+        """Every host reports, and every verdict is given again."""
         now = dt.datetime.fromtimestamp(self.now_ns / NS, tz=dt.UTC)
         self.service.inventory.observe(Observation.at(Sighting(host=host), now) for host in HOSTS)
         self._teller.say(self.now_ns, *self._verdicts.values())

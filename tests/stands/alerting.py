@@ -1,4 +1,4 @@
-"""For tests of notifying: alerts to tell about, and a server that takes what is told."""
+"""For tests of notifying: alerts, and a server that takes notifications."""
 
 import json
 import threading
@@ -62,7 +62,7 @@ class Call:
 
 
 class Listener:
-    """An HTTP server on loopback that remembers what it was sent and answers as it is told."""
+    """An HTTP server on loopback that keeps each request and answers as the test sets."""
 
     def __init__(self, reply: Reply = lambda _: (200, {}), port: int = 0) -> None:
         self.calls: list[Call] = []
@@ -82,7 +82,7 @@ class Listener:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True

@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 60
 WIDTH, HEIGHT = 1366, 900
 PHONE_WIDTH = 390
 STREAM = "/v1/live"
-"""It never ends, so that nobody waits for its end."""
+"""It never ends, so tests do not wait for its end."""
 AXE = MODULES / "axe-core/axe.min.js"
 SERIOUS = {"serious", "critical"}
 
@@ -65,7 +65,7 @@ class Watched:
     def _begin(self, request: Request) -> None:
         self.asked.append(request.url)
         if not request.url.startswith((f"{self.url}/", "data:", "blob:")):
-            self.faults.append(f"asked somebody else: {request.url}")
+            self.faults.append(f"request to another server: {request.url}")
         if STREAM not in request.url:
             self._pending.add(request)
 
@@ -83,7 +83,7 @@ class Watched:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until nothing is asked for: no answer is awaited, nothing says that it loads."""
+        """Wait until no request is pending and no element shows that it loads."""
         loading = self.page.locator(".state.loading")
         self.until(
             lambda: loading.count() == 0 and not self._pending and self._is_drawn(),

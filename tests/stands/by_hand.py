@@ -33,7 +33,7 @@ def computed(answer: Answer, verdict: Answer, evidence: Answer) -> float:
 
 
 def is_again(answer: Answer, verdict: Answer, evidence: Answer) -> bool:
-    """Whether it is what the evidence says."""
+    """Whether the recomputed value equals the evidence's."""
     value = float(evidence["value"])
     return abs(computed(answer, verdict, evidence) - value) <= TOLERANCE * abs(value) + 1e-12
 
@@ -42,7 +42,7 @@ def is_again(answer: Answer, verdict: Answer, evidence: Answer) -> bool:
 
 
 class Rows:
-    """A job's records as rows, with what anybody can compute of them."""
+    """A job's records as rows, with what plain arithmetic computes of them."""
 
     def __init__(self, answer: Answer) -> None:
         [self.job] = answer["jobs"]
@@ -106,7 +106,7 @@ class Rows:
 
 
 def ranks_named(rows: Rows, verdict: Answer, evidence: Answer) -> list[int]:
-    """Whom an evidence is about, by its labels or its sentence: a rank, or all of its host."""
+    """The ranks that an evidence names, by its labels or its sentence: one, or all of its host."""
     labels, culprit = evidence["labels"], verdict["culprit"]
     host = labels.get("host", culprit.get("host", ""))
     rank = labels.get("rank", culprit.get("rank"))
@@ -123,26 +123,26 @@ def rank_gap(rows: Rows, verdict: Answer, evidence: Answer) -> float:
 
 
 def last_in(own: list[Answer]) -> Answer:
-    """Who entered a collective last."""
+    """The rank that entered a collective last."""
     return max(own, key=lambda row: (row["entry_ns"], -row["rank"]))
 
 
 def least_inside(own: list[Answer]) -> Answer:
-    """Who spent the least time in it."""
+    """The rank that spent the least time in it."""
     return min(own, key=lambda row: (row["exit_ns"] - row["entry_ns"], row["rank"]))
 
 
 def share_of(
     choose: Callable[[list[Answer]], Answer], rows: Rows, verdict: Answer, evidence: Answer
 ) -> float:
-    """Of the collectives that somebody met in: those in which it is the chosen one."""
+    """The share of the named ranks' collectives in which one of them is the chosen one."""
     ranks = ranks_named(rows, verdict, evidence)
     met = won = 0
     for own in rows.meetings():
         ends = max(row["exit_ns"] for row in own)
         mine = [row for row in own if row["job_rank"] in ranks]
         is_inside = evidence["from_ns"] <= ends <= evidence["to_ns"]
-        # Of a group that lies within the host somebody of the host is always the last.
+        # In a group within one host, a rank of that host is always the last.
         if is_inside and 0 < len(mine) < len(own):
             met += 1
             won += choose(own) in mine
@@ -212,7 +212,7 @@ def largest(rows: Rows, communicator: str) -> int:
 
 
 def pending_operations(rows: Rows, verdict: Answer, evidence: Answer) -> float:
-    """Operations that somebody has not left."""
+    """Operations that at least one rank has not left."""
     del verdict, evidence
     return float(len(rows.job["pending"]))
 
@@ -242,7 +242,7 @@ def inside(answer: Answer, evidence: Answer, values: list[Any]) -> list[float]:
 
 
 def series(answer: Answer, evidence: Answer) -> float:  # noqa: PLR0911 - as many formulas
-    """A series of the catalog: by its name and the unit in which its value is told."""
+    """A series of the catalog: by its name and the unit of the evidence's value."""
     metric, unit = evidence["metric"], evidence["unit"]
     lines = lines_of(answer, metric, evidence["labels"])
     assert lines, f"{metric} {evidence['labels']} is not among what is explained"
@@ -383,7 +383,7 @@ def happened(answer: Answer, evidence: Answer) -> float:
 
 
 def bursts_seen(answer: Answer, evidence: Answer) -> float:
-    """How many bursts into a NIC its own sampler told of."""
+    """How many bursts into a NIC its own sampler reported."""
     wanted = evidence["labels"]
     return float(
         sum(

@@ -43,7 +43,7 @@ class Done:
 
     status: int
     text: str
-    """What it said, on both of its outputs."""
+    """Its stdout and stderr."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Stand:
 
     @property
     def double(self) -> GrafanaDouble:
-        """The double; the test is skipped on a real Grafana, which nobody can make fail."""
+        """The double; the test is skipped on a real Grafana, which a test cannot make fail."""
         if self.fake is None:
             pytest.skip("a real Grafana does not fail on demand")
         return self.fake

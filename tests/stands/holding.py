@@ -1,4 +1,4 @@
-"""Hosts that somebody holds, for tests: as an operator's request makes and ends a hold."""
+"""Held hosts, for tests: as an operator's request makes and ends a hold."""
 
 import datetime as dt
 

@@ -122,7 +122,7 @@ def libraries() -> list[Path]:
 
 
 def wait_until(is_so: Callable[[], bool], running: Fabric) -> None:
-    """Return once it is so; say what ibsim said when it never is."""
+    """Return once it is so; if it never is, raise with ibsim's output."""
     deadline = time.monotonic() + READY_SECONDS
     while running.process.poll() is None and time.monotonic() < deadline:
         if is_so():

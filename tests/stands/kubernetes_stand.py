@@ -228,7 +228,7 @@ def run_once(
     mode: Mode = Mode.ENFORCE,
     **options: Any,  # noqa: ANN401
 ) -> list[str]:
-    """One pass of a controller; what it said. Raises what went wrong."""
+    """One pass of a controller; its output. Raises what went wrong."""
     said: list[str] = []
 
     async def main() -> None:

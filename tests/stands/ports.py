@@ -1,8 +1,8 @@
 """Ports of the loopback interface for what tests start; none is given out twice.
 
 Between the moment at which a port is found free and the one at which a program takes it, seconds
-may pass, and tests run side by side. So these ports are none that the kernel gives to whoever asks
-for any (32768 and up), and every process that runs tests has its own.
+may pass, and tests run side by side. So these ports are below those that the kernel gives to a
+program that binds port 0 (32768 and up), and every process that runs tests has its own.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _CANDIDATES = itertools.cycle(own_ports())
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """A TCP port (UDP: `socket.SOCK_DGRAM`) that nobody has now, and nobody else is told of."""
+    """A TCP port (UDP: `socket.SOCK_DGRAM`) that no process has now, and no other test gets."""
     for port in itertools.islice(_CANDIDATES, len(PORTS) // PROCESSES):
         with (
             socket.socket(socket.AF_INET, kind) as probe,

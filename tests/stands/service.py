@@ -173,10 +173,10 @@ def in_process(
 ) -> Iterator[InProcess]:
     """The app with its lifespan, on loopback, over a real store and inventory below ``data``.
 
-    ``prepare`` fills the inventory before anybody looks: what the service has read once (cables) it
+    ``prepare`` fills the inventory before the service reads it: what it has read once (cables) it
     keeps for seconds.
-    Tests send one request after the other, so a commit does not wait for company as long as the
-    real service would.
+    Tests send one request after the other, so a commit does not wait for other requests as long
+    as the real service would.
     """
     inventory = Inventory(f"sqlite:///{data / 'inventory.db'}")
     inventory.migrate()

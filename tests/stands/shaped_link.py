@@ -7,8 +7,8 @@ process reads the interface's counters, and prints what was sent and what was se
 The shape does not depend on the sender: a burst is handed to the kernel at once and leaves at the
 bucket's rate; the smooth flow is a queue that never runs empty, behind a bucket that lets a third
 of the line through. On a machine that is busy with other things the sampler, the sender or the
-kernel's own shaper may still be late. Such bursts are told apart by evidence (`Trial.is_fair`), not
-by luck: the sender's clock says when it sent, the raw samples say when the counter was looked at
+kernel's own shaper may still be late. Evidence marks such bursts (`Trial.is_fair`), not luck: the
+sender's clock says when it sent, the raw samples say when the counter was looked at
 and whether anything had left by then.
 """
 
@@ -66,9 +66,9 @@ class Trial(msgspec.Struct, frozen=True):
 
     sent: list[Sent]
     found: list[list[Any]]
-    """Bursts, as the sampler tells them."""
+    """Bursts, as the sampler reports them."""
     invented: list[list[Any]]
-    """Bursts that it told of the smooth flow."""
+    """Bursts that it reported in the smooth flow."""
     times: list[int]
     values: list[int]
     """Raw samples during the bursts."""
@@ -76,7 +76,7 @@ class Trial(msgspec.Struct, frozen=True):
     smooth_seconds: float
 
     def is_fair(self, sent: Sent) -> bool:
-        """Whether everybody was on time: the sender, the kernel's shaper and the sampler."""
+        """Whether the sender, the kernel's shaper and the sampler were on time."""
         if sent.sent_ns - sent.start_ns > START_NS:
             return False
         first, last = sent.start_ns - LATE_NS, sent.start_ns + sent.length_ns
@@ -132,7 +132,7 @@ def send_bursts(socket_: socket.socket, count: int) -> list[Sent]:
 
 
 class Listener:
-    """The sampler and everything that it said."""
+    """The sampler and all its messages."""
 
     def __init__(self, sampler: LiveSampler) -> None:
         self.sampler = sampler
@@ -143,7 +143,7 @@ class Listener:
         deadline = time.monotonic() + WAIT_SECONDS
         while sum("counters" in m or "end" in m for m in self.messages) < found:
             if time.monotonic() > deadline:
-                raise TimeoutError("the sampler says nothing")
+                raise TimeoutError("the sampler sends no message")
             self.messages += self.sampler.poll()
             time.sleep(0.01)
 
@@ -153,7 +153,7 @@ class Listener:
         self.wait(sum("counters" in m or "end" in m for m in self.messages) + 2)
 
     def bursts(self) -> list[list[Any]]:
-        """Every burst told so far."""
+        """Every burst reported so far."""
         return [burst for m in self.messages for _, burst in m.get("bursts", [])]
 
 

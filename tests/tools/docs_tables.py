@@ -33,7 +33,7 @@ from tests.tools import architecture
 ROOT = Path(__file__).resolve().parents[2]
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 DIAGNOSED = ROOT / "tests/fixtures/diagnose/net3.expected.txt"
-"""What `fabricscope diagnose` says of a real run; a test holds it to that."""
+"""The output of `fabricscope diagnose` for a real run; a test compares it."""
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -173,7 +173,7 @@ def http_paths() -> str:
 
 
 def detector_paragraphs(name: str) -> dict[str, str]:
-    """What a detector's module says of itself: its paragraphs by their first word."""
+    """The docstring of a detector's module: its paragraphs by their first word."""
     module = importlib.import_module(f"{detectors.__name__}.{name}")
     text = inspect.cleandoc(module.__doc__ or "").replace("``", "`")
     named = (re.match(r"\*(\w+)\.\* (.*)", part, re.DOTALL) for part in text.split("\n\n"))
@@ -224,7 +224,7 @@ def pack_alerts() -> str:
 
 
 def text_without_labels(template: str) -> str:
-    """What a template says of whatever it fires for: labels by their names, values as dots."""
+    """A template's text for any alert: labels by their names, values as dots."""
     text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"*\1*", template)
     text = re.sub(r"\{\{ \$value[^}]*\}\}", "…", text)
     return expand(text, TemplateData(labels={}, value=0.0))
@@ -240,7 +240,7 @@ def pack_knobs() -> str:
 
 
 def verdict_in_text() -> str:
-    """The verdict at the beginning of what `diagnose` says, as the terminal shows it."""
+    """The verdict at the beginning of `diagnose`'s output, as the terminal shows it."""
     verdict, _, _ = DIAGNOSED.read_text("utf-8").partition("\nRead ")
     return f"```\n{verdict.rstrip()}\n```\n"
 

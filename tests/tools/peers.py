@@ -101,7 +101,7 @@ def version_key(path: Path) -> list[int]:
 
 
 def run(*command: str, cwd: Path | None = None) -> str:
-    """The output of a command; a failure becomes a PeerError with the end of what it said."""
+    """The output of a command; a failure becomes a PeerError with its last line."""
     environment = os.environ | {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(
         command, cwd=cwd, env=environment, check=False, capture_output=True, text=True
@@ -238,7 +238,7 @@ def link(name: str, program: Path, folders: list[Path]) -> None:
 
 
 def version(program: Path) -> str:
-    """The first line of what a program says of itself; proof that it starts here."""
+    """The first line of a program's version output; proof that it starts here."""
     try:
         done = subprocess.run(
             [str(program), "--version"],
@@ -350,7 +350,7 @@ def system() -> None:
 
 
 def keep_postgres_idle() -> None:
-    """Debian starts a database server on installation, unless told that none is wanted."""
+    """Debian starts a database server on installation, unless a setting forbids it."""
     settings = Path("/etc/postgresql-common/createcluster.conf")
     if not settings.exists():
         settings.parent.mkdir(parents=True, exist_ok=True)
@@ -383,7 +383,7 @@ def main(arguments: list[str]) -> int:
             commands[arguments[0]]()
     except PeerError as error:
         say(str(error))
-        # Without peers `make test` still has much to say; without root there is no peers-system.
+        # Without peers `make test` still runs most tests; without root there is no peers-system.
         return 1 if arguments[0] == "system" else 0
     return 0
 

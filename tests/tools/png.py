@@ -40,7 +40,7 @@ def read_png(data: bytes) -> Pixels:
 
 
 def unfiltered(rows: Pixels, width: int, channels: int) -> Pixels:
-    """Undo what each row says of its neighbours (PNG's filters)."""
+    """Undo PNG's row filters: each row is coded relative to its neighbours."""
     pixels = np.zeros((len(rows), width, channels), dtype=np.uint8)
     above = np.zeros((width, channels), dtype=np.uint8)
     for number, row in enumerate(rows):

@@ -69,7 +69,7 @@ from typing import ClassVar
 
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources import SourceSettings
 
@@ -94,7 +94,7 @@ class EntropySource:
         except HostError as error:
             yield Missing(self._series, error.reason, error.detail)
         except ValueError as error:
-            yield Missing(self._series, Reason.UNPARSEABLE, str(error))
+            yield Missing(self._series, UnreadReason.UNPARSEABLE, str(error))
 
 
 SOURCE = EntropySource
@@ -121,21 +121,18 @@ CASES = {
 
 # --- alerts -----------------------------------------------------------------------------------
 
-CAUSE = """    FAN_FAILED = (
-        "fan_failed",
-        CauseFacts(
-            meaning="A fan of a host stands still, and its GPUs slow down.",
-            layer=Layer.COMPUTE,
-            family=Family.RANK,
-            looks_for=Sought("fans that stand still", (TIMES,)),
-            blame=Blame(host=0.9, half_life_s=DAYS),
-            does=("has a fan that stands still", "have fans that stand still"),
-            unnamed="A fan stands still; of which host is not known",
-            alert="has a fan that stands still",
-            action="Replace the fan of {host}.",
-            runbook="late-rank",
-            colour="s9",
-        ),
+CAUSE = """    FAN_FAILED = CauseFacts(
+        name="fan_failed",
+        meaning="A fan of a host stands still, and its GPUs slow down.",
+        layer=Layer.COMPUTE,
+        family=Family.RANK,
+        looks_for=Sought("fans that stand still", (TIMES,)),
+        blame=Blame(host=0.9, half_life_s=DAYS),
+        does=("has a fan that stands still", "have fans that stand still"),
+        unnamed="A fan stands still; of which host is not known",
+        action="Replace the fan of {host}.",
+        runbook="late-rank",
+        colour="s9",
     )
 """
 
@@ -269,30 +266,26 @@ RULE_TESTS = "".join(
     for kind, (values, moment, fires) in RULE_KINDS.items()
 )
 
-# --- what people see and are told ------------------------------------------------------------
+# --- dashboards and notification receivers ---------------------------------------------------
 
 BOARD = '''"""How much randomness hosts have."""
 
 from __future__ import annotations
 
 from dashboards.grafana.expressions import HERE
-from dashboards.grafana.model import Board, Row
-from dashboards.grafana.shapes import number
+from dashboards.grafana.shapes import board, number
 from dashboards.grafana.variables import CLUSTER
 
-BOARD = Board(
+BOARD = board(
     title="Fabricscope: randomness",
     question="Does any host lack randomness?",
     tags=("fabricscope",),
     variables=(CLUSTER,),
-    rows=(
-        Row(
-            title="All hosts",
-            panels=(
-                number("Hosts", "Hosts that tell.", f"count(fabric_host_entropy_bytes{{{HERE}}})"),
-            ),
-        ),
-    ),
+    rows={
+        "All hosts": {
+            "Hosts": number("Hosts that tell.", f"count(fabric_host_entropy_bytes{{{HERE}}})"),
+        },
+    },
 )
 '''
 
@@ -502,7 +495,7 @@ RECIPES = {
             where(simulator.faults, "fan_failed.py"): FAULT.replace("@CAUSE@", "FAN_FAILED"),
         },
         edits={
-            where(collector.contract.causes): (r"^    STRAGGLER = \(\n", CAUSE + r"\g<0>"),
+            where(collector.contract.causes): (r"^    STRAGGLER = ", CAUSE + r"\g<0>"),
             "dashboards/web/src/style/page.css": (r"^ +--s8: .*\n", r"\g<0>  --s9: #777777;\n"),
         },
     ),

@@ -59,7 +59,7 @@ class Tools:
     version: Version
 
     def run_npm(self, *words: str) -> None:
-        """Run npm on the page; what it says is in the log."""
+        """Run npm on the page; its output is in the log."""
         path = {"PATH": f"{self.node.parent}:{os.environ.get('PATH', os.defpath)}"}
         with LOG.open("a") as log:
             run(
@@ -96,7 +96,7 @@ def is_new_enough(version: Version, engines: str) -> bool:
 
 
 def version_of(node: Path) -> Version:
-    """What a Node says of itself."""
+    """What `node --version` prints, parsed."""
     said = subprocess.run([str(node), "--version"], check=True, capture_output=True, text=True)
     return parse_version(said.stdout)
 
@@ -277,9 +277,7 @@ def main() -> int:
         except SetupError as error:
             print(error, file=sys.stderr)
             if LOG.is_file() and LOG.stat().st_size:
-                print(
-                    f"page: everything that npm said is in {LOG.relative_to(ROOT)}", file=sys.stderr
-                )
+                print(f"page: npm's whole output is in {LOG.relative_to(ROOT)}", file=sys.stderr)
             return 1
     return 0
 

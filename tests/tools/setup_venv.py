@@ -118,7 +118,7 @@ def run(
     """Run quietly in a folder; show the end of the output only when the command fails."""
     environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
     environment |= variables or {}
-    # A pip that was told to log elsewhere or to install elsewhere would not fill this .venv.
+    # A pip whose settings install elsewhere or log elsewhere would not fill this .venv.
     environment.pop("PIP_TARGET", None)
     lines: list[str] = []
     with subprocess.Popen(

@@ -1,7 +1,7 @@
-"""`make page`: which Node is new enough, what is done again, and what is said when it fails.
+"""`make page`: which Node is new enough, when it builds again, and its error when it fails.
 
-Node and npm are stood in for by a shell script: whether the page itself builds is told by `make
-page`, which `make test` begins with.
+A shell script replaces Node and npm. `make test` begins with `make page`, which builds the real
+page.
 """
 
 import gzip
@@ -36,7 +36,7 @@ BUILD = """mkdir -p "{page}/assets" && echo "<html>" >"{page}/index.html" &&
 
 
 class Checkout:
-    """A checkout with a page to build, and a Node that pretends to."""
+    """A checkout with a page to build, and a fake Node that builds it."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.web, self.page = root, root / "dashboards/web", root / "dashboards/page"
@@ -77,7 +77,7 @@ class Checkout:
 
     @property
     def calls(self) -> list[str]:
-        """What npm was asked to do since the last time this was asked."""
+        """The calls of npm since the last read of this property."""
         found = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
         self.calls_file.unlink(missing_ok=True)
         return found
@@ -118,7 +118,7 @@ def test_the_page_is_built_once_and_again_when_a_source_changes(
     assert (install.split()[:3], build) == (["npm", "install", "--no-save"], "npm run build")
     packed = checkout.page / "assets/x-1.js.gz"
     assert gzip.decompress(packed.read_bytes()) == (checkout.page / "assets/x-1.js").read_bytes()
-    assert not (checkout.page / "index.html.gz").exists(), "packing makes it no smaller"
+    assert not (checkout.page / "index.html.gz").exists(), "gzip does not make this file smaller"
     assert setup_page.main() == 0
     assert checkout.calls == []
     assert "up to date" in capsys.readouterr().out
@@ -142,7 +142,7 @@ def test_another_clone_finds_the_page_that_was_built(
     assert setup_page.main() == 0
     assert {path.name for path in checkout.page.rglob("*")} == built
     assert checkout.calls == []
-    # The checks need npm's packages, whoever has built the page.
+    # The checks need npm's packages, also when another clone built the page.
     shutil.rmtree(checkout.web / "node_modules")
     (checkout.web / "node_modules").mkdir()
     monkeypatch.setattr("sys.argv", ["setup_page", "check"])
@@ -179,7 +179,7 @@ def test_a_build_that_fails_says_what_and_where_the_log_is(
     assert "main.ts(1): error TS2304" in said
     assert "build/page.log" in said
     assert "error TS2304" in (checkout.root / "build/page.log").read_text()
-    # It is tried again, and well now.
+    # The next run builds again and succeeds.
     checkout.write_node()
     assert setup_page.main() == 0
     checkout.write_node("echo nothing")

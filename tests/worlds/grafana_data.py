@@ -63,8 +63,8 @@ START_OF_DAY_S = 9 * 3_600
 TICK_S = 10.0
 """How often agents read and switches are polled."""
 LOOK_S = 30.0
-"""How often the service gets what agents have read, the evaluator looks, and the supplement speaks.
-Between two looks nobody asks, so that what was read may as well be stored together."""
+"""How often the service gets agents' readings, the evaluator looks, and the supplement writes.
+No query comes between two looks, so that the readings may be stored together."""
 RULES_S = 300.0
 """How often the rules run. The pack says 30 s, but a round takes eight seconds of a processor."""
 SEED = 5
@@ -312,7 +312,7 @@ def main(arguments: Sequence[str]) -> int:
     folder, made = kept_data(DATA_SETS[chosen.set])
     if not chosen.serve:
         return 0
-    # Whoever ends this ends the service, too.
+    # SIGTERM ends the service, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with (
         tempfile.TemporaryDirectory() as workspace,

@@ -367,7 +367,7 @@ class Supplement:
     # The service ---------------------------------------------------------------------------------
 
     def _watch_service(self) -> None:
-        """Numbers that somebody else would give the registry."""
+        """Values that other tasks of the service would give the registry."""
         watch = self._service.watch
         watch("fabric_service_evaluation_leads", lambda: 1.0)
         watch("fabric_service_incidents", lambda: 2.0)
@@ -423,7 +423,7 @@ class Supplement:
         self._evaluate(passed_s)
 
     def _evaluate(self, passed_s: float) -> None:
-        """Rounds of the evaluator and of what tells people."""
+        """Rounds of the evaluator and of the notifier."""
         numbers = self._service
         rounds = round(passed_s / 5)
         numbers.evaluations.labels("done").inc(rounds)

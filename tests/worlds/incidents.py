@@ -1,4 +1,4 @@
-"""A stand-in for the evaluator: says verdicts to a service's stores, as a round would."""
+"""A stand-in for the evaluator: writes verdicts to a service's stores, as a round would."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from alerts.judge.incident import Advance, Incident, advance
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.oncall.evaluate.lead import EVALUATOR
-from api.oncall.evaluate.said import SaidWriter, placed
+from api.oncall.evaluate.rows import RowWriter, placed
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Layer, Reason, Verdict
 
@@ -67,11 +67,11 @@ def straggler(since_ns: int, *, job: str = "other", rank: int = 7) -> Verdict:
 
 
 class Teller:
-    """Says verdicts, one round after the other; the service's own evaluator must be asleep."""
+    """Writes verdicts, one round after the other; the service's own evaluator must be asleep."""
 
     def __init__(self, inventory: Inventory, store: Store) -> None:
         self._inventory = inventory
-        self._writer = SaidWriter(store)
+        self._writer = RowWriter(store)
         self._standing: Sequence[Incident] = ()
 
     def say(self, now_ns: int, *verdicts: Verdict) -> Advance:

@@ -1,4 +1,4 @@
-"""A job that never was, rank by rank: who computes longer, leaves late and is waited for.
+"""A synthetic job, rank by rank: a rank that computes longer enters late, and the others wait.
 
 Each step: every rank computes, meets the ranks of its host, computes, and meets its like on all
 other hosts. A rank leaves a collective when the last has come and the bytes are there.
@@ -80,7 +80,7 @@ def to_job(
     gpus: int,
     offsets_ns: Sequence[int],
 ) -> JobWindow:
-    """The rows as columns, with who is who."""
+    """The rows as columns, with the ranks' identities."""
     table = np.array(sorted(rows), dtype=np.float64)
     name, step, place, rank, host = (table[:, column].astype(np.int32) for column in range(5))
     ahead = np.array(offsets_ns or [0] * hosts, dtype=np.int64)[host]
@@ -205,7 +205,7 @@ def make_window(
 
 
 def no_ports(grid: Grid) -> Ports:
-    """Nobody read any."""
+    """No port was read."""
     nothing = np.zeros(0, dtype=np.int64)
     return Ports(
         grid=grid,

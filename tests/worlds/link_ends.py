@@ -1,8 +1,8 @@
-"""What agents and pollers would say of a simulated cluster's cables: labels, as they arrive.
+"""What agents and pollers would report of a simulated cluster's cables: labels, as they arrive.
 
-On InfiniBand a poller tells of switch ports by GUIDs. On RoCE switches tell what LLDP told them:
+On InfiniBand a poller names switch ports by GUIDs. On RoCE switches report their LLDP neighbours:
 of a host its full name and a MAC, of a switch its full name and a port's name; and, if asked for,
-hosts tell their side.
+hosts report their side.
 """
 
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ def things(topology: Topology) -> Iterator[Labels]:
 
 
 def ends(topology: Topology, *, of_hosts: bool = False) -> Iterator[Labels]:
-    """What switch ports, and if asked for hosts' ports, say of their neighbours."""
+    """The neighbours that switch ports, and if asked for hosts' ports, report."""
     for link in cable_links(topology):
         port = port_of(topology, link)
         if port.host == port.device or of_hosts:
@@ -92,7 +92,7 @@ def ends(topology: Topology, *, of_hosts: bool = False) -> Iterator[Labels]:
 
 
 def neighbour(topology: Topology, link: int) -> dict[str, str]:
-    """What the sender of a link says of itself."""
+    """What the sender of a link reports of itself."""
     port, switch = port_of(topology, link), int(topology.source_switch[link])
     nic = int(topology.source[link]) % topology.nics
     if is_infiniband(topology):

@@ -20,7 +20,7 @@ GIGA = 1e9
 def small_cluster(
     topology: str = "rail", hosts: int = 8, fabric: Fabric = Fabric.ROCE, **order: object
 ) -> Topology:
-    """A cluster of 400 Gb/s with one NIC per host, if nothing else is said."""
+    """A cluster; by default of 400 Gb/s with one NIC per host."""
     spec: dict[str, object] = {
         "topology": topology,
         "hosts": hosts,
@@ -100,7 +100,7 @@ def rings(topology: Topology, hosts: Sequence[int], size_bytes: int = 1 << 28) -
 
 
 def rate_of(rates: LinkRates, column: str, link: int) -> float:
-    """One link's value of a column; 0 for links that nobody uses."""
+    """One link's value of a column; 0 for links without traffic."""
     at = np.flatnonzero(rates.links == link)
     values: Floats = getattr(rates, column)
     return float(values[at[0]]) if len(at) else 0.0

@@ -27,7 +27,7 @@ from api.base.metrics import ServiceMetrics
 from api.data.ingest.own import OwnSamples
 from api.http.settings import ServiceSettings
 from api.oncall.evaluate import changes, lead, task
-from api.oncall.evaluate.said import SaidWriter, placed
+from api.oncall.evaluate.rows import RowWriter, placed
 from api.oncall.evaluate.series import FoundSeries
 from collector.contract.units import NS
 from collector.contract.verdict import Verdict
@@ -93,7 +93,7 @@ async def play(folder: Path) -> None:
     """Let it happen before the service's own parts, on simulated time."""
     simulation = Simulation(scenario_of(DATA, START_S))
     service = SimulatedService(folder, float(START_S))
-    evaluator, said, series = Incidents(service), SaidWriter(service.store), FoundSeries()
+    evaluator, said, series = Incidents(service), RowWriter(service.store), FoundSeries()
     own = OwnSamples(service.commit)
     supplement = Supplement(simulation.topology, DATA.name, START_S, ServiceMetrics(), {})
     reporter = Reporter(
@@ -118,7 +118,7 @@ async def play(folder: Path) -> None:
 
 
 class Stage:
-    """The service with the data, and somebody who tells it more."""
+    """The service with the data, and a `Teller` that gives it more verdicts."""
 
     def __init__(self, service: InProcess) -> None:
         self.service = service
@@ -127,7 +127,7 @@ class Stage:
         self._now_s = float(END_S)
 
     def say(self, *verdicts: Verdict) -> None:
-        """These stand now, a second after those that were said before."""
+        """Give these verdicts, a second after those before."""
         self._now_s += 1
         self._teller.say(int(self._now_s * NS), *verdicts)
 
@@ -140,7 +140,7 @@ def served(workspace: Path) -> Iterator[Stage]:
     settings = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
     with contextlib.ExitStack() as stack:
         for place, name, value in (
-            # Looks once, when it starts; then only the test says something.
+            # Looks once, when it starts; then only the test gives verdicts.
             (task, "EVALUATE_SECONDS", 1e6),
             (lead, "RENEW_SECONDS", 1e6),
             (changes, "FOLLOW_SECONDS", 0.1),
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str]) -> int:
         asyncio.run(play(Path(chosen.make[1])))
     if chosen.serve:
         with served(Path(chosen.serve)) as stage, contextlib.suppress(KeyboardInterrupt):
-            print(stage.url, START_S, END_S, flush=True)  # noqa: T201 - for who started this
+            print(stage.url, START_S, END_S, flush=True)  # noqa: T201 - for the person who started this
             while True:
                 time.sleep(1)
     return 0

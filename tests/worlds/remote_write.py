@@ -1,7 +1,7 @@
 """Remote write bodies, versions 1 and 2, put together from the specification.
 
-Written from the published message definitions and from nothing of ours: whoever tests a decoder
-with its own encoder tests that they agree, not that they are right.
+Written from the published message definitions and from nothing of ours: a test of a decoder with
+its own encoder shows that they agree, not that they are right.
 """
 
 import struct
@@ -92,7 +92,7 @@ class TimeSeries:
     samples: Sequence[tuple[float, int]] = ()
     exemplars: Sequence[Exemplar] = ()
     histograms: Sequence[int] = ()
-    """Times of native histograms: what is in them matters to nobody here."""
+    """Times of native histograms: the tests do not read their content."""
     metadata: Metadata | None = None
     """Version 2 only."""
 

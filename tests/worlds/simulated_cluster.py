@@ -142,7 +142,7 @@ class Watched:
 def last_hosts(watched: Watched, start_s: float, end_s: float) -> Counts:
     """For each host: of how many rings it was the last to come to a step's first all-reduce.
 
-    To the others a rank comes when it has left the one before, so they tell of the ring.
+    To the others a rank comes when it has left the one before, so they measure the ring.
     """
     counts = np.zeros(HOSTS, dtype=np.int64)
     rank_host = watched.last.jobs[0].rank_host
@@ -209,7 +209,7 @@ def digest(scenario: Scenario, folder: Path) -> str:
 
 
 def _pieces(value: object) -> Iterator[bytes]:
-    """What a snapshot holds, in its order; the topology and the world are not shown to anybody."""
+    """What a snapshot holds, in its order; the topology and the world are left out."""
     if isinstance(value, np.ndarray):
         yield value.tobytes()
     elif isinstance(value, Snapshot):

@@ -113,7 +113,7 @@ def make_step(topology: Topology, step: int = 3) -> StepBlock:
 
 
 def make_hang(topology: Topology, missing_rank: int) -> HangDump:
-    """Two collectives: one that everyone finished, and one that a rank never launched."""
+    """Two collectives: one that every rank finished, and one that a rank never launched."""
     done = make_reduction(topology)
     entry_s = done.exit_s + 0.5
     entry_s[done.members == missing_rank] = np.nan

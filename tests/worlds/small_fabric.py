@@ -1,4 +1,4 @@
-"""A small fabric as a window, for tests of what ports tell: eight hosts, two leaves, two spines.
+"""A small fabric as a window, for tests of detectors on ports: 8 hosts, 2 leaves, 2 spines.
 
 Every host has one NIC (`mlx5_0`), hosts 0 to 3 on `leaf-0` and 4 to 7 on `leaf-1`; each leaf has
 two cables to each spine. All is well until a test writes something else into some cells.

@@ -39,7 +39,7 @@ def cable(one: PortId, other: PortId, **changes: object) -> Link:
 
 
 def topology_of(cluster: simulated.Topology) -> Topology:
-    """The simulated cluster as it is cabled; tiers, rails and pods of switches are not said."""
+    """The simulated cluster as it is cabled; tiers, rails and pods of switches are left out."""
     first = 2 * cluster.nics
     rate = int(cluster.speed.bits_per_second)
     links = [
@@ -73,7 +73,7 @@ def changed(
     alter: Callable[[Link], Link] | None = None,
     ports: Iterable[Port] = (),
 ) -> Topology:
-    """The topology with some cables gone, added or altered, and ports said otherwise."""
+    """The topology with some cables gone, added or altered, and some ports changed."""
     gone = set(without)
     kept = [link for link in topology.links.values() if link.id not in gone]
     if alter is not None:

@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from alerts.window.model import Window
-from api.diagnose.analyse import Window as Asked
-from api.diagnose.analyse import analyse_job
+from api.diagnose.analyse import TimeRange, analyse_job
 from api.diagnose.cli import choose_jobs, load_all, temporary_folder
 from api.diagnose.find import Walk
 from api.diagnose.jobs import find_jobs
@@ -48,7 +47,7 @@ def read_window(paths: list[str]) -> Window:
         store = stack.enter_context(throw_away_store(folder / "store"))
         loaded = load_all(store, Walk(paths).files())
         jobs = choose_jobs(find_jobs(store, loaded), None)
-        asked = Asked(EARLIEST_NS, LATEST_NS)
+        asked = TimeRange(EARLIEST_NS, LATEST_NS)
         return window_of(store, [analyse_job(store, job, asked) for job in jobs])
 
 

@@ -76,7 +76,7 @@ def test_what_fired_is_resolved_and_remembered_for_a_quarter_of_an_hour() -> Non
     alert = only(run(AT_ONCE, "x."))
     assert (alert.state, alert.resolved_ns) == (AlertState.INACTIVE, START + MINUTE)
     assert alert.fired_ns == START
-    # To the minute: at the end of the retention it is still there, after it no more.
+    # The service keeps the resolved alert until the last minute of the retention, and no longer.
     assert only(run(AT_ONCE, "x" + "." * 16)) == alert
     assert run(AT_ONCE, "x" + "." * 17) == {}
     assert RESOLVED_RETENTION_S == 15 * 60
@@ -195,13 +195,13 @@ HOUR_LONG = msgspec.structs.replace(DOWN, for_s=3600)
 
 
 def pending(held_s: int) -> tuple[Alert, int]:
-    """A pending alert that had held for so long at the last evaluation, and when that was."""
+    """A pending alert that had held for ``held_s`` at the last evaluation, and that time."""
     alert = only(advance(HOUR_LONG, {}, [row()], START, expand))
     return alert, START + held_s * NS
 
 
 def fires_after(rule: Rule, held_s: int, down_s: int) -> int | None:
-    """So many seconds after the restart it fires, if it goes on holding; None: it was forgotten."""
+    """Seconds from the restart until the alert fires if it still holds; None: it is dropped."""
     alert, last_ns = pending(held_s)
     now_ns = last_ns + down_s * NS
     alerts = restored(rule, [alert], last_ns, now_ns)
@@ -251,7 +251,7 @@ def test_what_fired_fires_on_however_long_the_outage() -> None:
     later = START + 2 * OUTAGE_TOLERANCE_S * NS
     assert only(restored(AT_ONCE, [firing], START, later)) == firing
     assert only(restored(KEEPS, [kept], START, later)) == kept
-    # The first evaluation then says that it is over, to everybody who was told.
+    # The first evaluation then sends the resolved alert to the receivers of the firing one.
     ended = advance(AT_ONCE, restored(AT_ONCE, [firing], START, later), [], later, expand)
     [told] = to_send(ended.values(), {firing.labels: START}, later, 60, 60)
     assert told.ends_ns == later
@@ -291,7 +291,7 @@ def test_what_is_resolved_has_none_and_what_keeps_firing_has() -> None:
 
 
 def told(alerts: Alerts, last_sent_s: int | None, now_s: int) -> list[tuple[int, int]]:
-    """Start and end of what is sent, in seconds after the start; the interval is 30 s."""
+    """Start and end of each alert that the service sends, in seconds; the interval is 30 s."""
     last_sent = {} if last_sent_s is None else dict.fromkeys(alerts, START + last_sent_s * NS)
     sent = to_send(alerts.values(), last_sent, START + now_s * NS, resend_s=60, interval_s=30)
     return [((each.starts_ns - START) // NS, (each.ends_ns - START) // NS) for each in sent]

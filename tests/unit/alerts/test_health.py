@@ -1,4 +1,4 @@
-"""Health: what verdicts say against whom, how that fades, and which states follow from it."""
+"""Health: which components a verdict charges, how a charge fades, which states follow."""
 
 import itertools
 
@@ -89,7 +89,7 @@ def standing_of(*incidents: Incident, target: Target = HOST) -> Standing:
     return stand(charges, NOW)
 
 
-# --- who is charged -----------------------------------------------------------------------------
+# --- which components a verdict charges ---------------------------------------------------------
 
 
 def test_every_verdict_has_a_weight_and_none_counts_more_than_itself() -> None:
@@ -135,7 +135,7 @@ def test_a_link_counts_for_both_ends_less_until_one_is_named() -> None:
 def test_a_rank_or_gpu_counts_for_its_host_too() -> None:
     charges = charges_of(incident(Cause.STRAGGLER, AT_GPU, Reason.GPU_ERROR))
     assert {each.target: each.weight for each in charges} == {HOST: 1.0, GPU: 1.0}
-    # The host's charge says which part of it is meant.
+    # The host's charge names the GPU that the verdict accuses.
     assert {each.about for each in charges} == {GPU}
 
 
@@ -175,7 +175,7 @@ def test_accomplices_are_bounded_and_odd_names_name_nothing() -> None:
     assert link.name == "leaf0/leaf0/Ethernet1%2F1"
 
 
-# --- how it fades -------------------------------------------------------------------------------
+# --- how a charge fades -------------------------------------------------------------------------
 
 
 def test_what_stands_open_does_not_fade() -> None:
@@ -202,7 +202,7 @@ def test_risk_only_falls_with_age_and_halves_in_a_half_life(
     younger, older = (charge.risk_at(NOW + age) for age in ages)
     assert 0 <= older <= younger <= charge.weight
     assert charge.risk_at(NOW + round(half_life * NS)) == pytest.approx(charge.weight / 2)
-    # Evidence from a clock that is ahead of ours counts in full, not more.
+    # Evidence from a clock ahead of the service's clock counts in full, not more.
     assert charge.risk_at(NOW - DAY) == charge.weight
 
 
@@ -336,7 +336,7 @@ def test_lemon_scores_are_bounded_and_grow_with_incidents(
     score = lemon_score(count, usual, share)
     assert 0 <= score <= 1
     assert lemon_score(count + 1, usual, share) >= score
-    # Little history is shrunk towards the fleet: two strokes on the first day make no lemon.
+    # The score shrinks a short history to the fleet's: two incidents on day one make no lemon.
     assert lemon_score(2.0, 0.5, 0.0) < LEMON_FROM
 
 

@@ -1,4 +1,4 @@
-"""What is told whom, and when: planning without a clock, a database or a receiver."""
+"""Which notices the planner sends, to which receiver and when; no clock, database or network."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ def alert(
 
 
 class Desk:
-    """Plans again and again over what it is shown, as the service does."""
+    """Plans notices repeatedly over the alerts of each turn, as the service does."""
 
     def __init__(self, *routes: Route) -> None:
         self.routes = routes or (PAGER,)
@@ -95,7 +95,7 @@ class Desk:
         return made
 
     def restart(self, second: float) -> None:
-        """What is not kept is lost: talks in which nothing was said."""
+        """Restart the service, which loses each talk that sent no notice."""
         self.talks = {key: talk for key, talk in self.talks.items() if talk.number}
         self.since_ns = at(second)
 
@@ -108,7 +108,7 @@ def desk() -> Iterator[Desk]:
     desk = Desk()
     yield desk
     ids = [notice.id for notice in desk.said]
-    assert len(ids) == len(set(ids)), "no two notices have one name"
+    assert len(ids) == len(set(ids)), "each notice has its own id"
 
 
 # --- one group ----------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_who_does_not_want_to_hear_of_ends_does_not(desk: Desk) -> None:
     desk.look(400, alert(host="a"), alert(host="b", ended=100))
     made = desk.look(500, alert(host="a", ended=450))
     assert desk.told() == [("firing", "first")]
-    assert made.forgotten == ['pager{alertname="LinkDown"}'], "what waits must not be sent now"
+    assert made.forgotten == ['pager{alertname="LinkDown"}'], "queued notices are dropped"
 
 
 def test_it_pages_again_when_it_comes_back_after_its_end(desk: Desk) -> None:
@@ -252,7 +252,7 @@ def test_an_incident_s_confidence_and_cost_are_no_news(desk: Desk) -> None:
     assert len(desk.said) == 1
 
 
-# --- who is not told ----------------------------------------------------------------------------
+# --- alerts without a notice --------------------------------------------------------------------
 
 
 def silence(starts: float, ends: float, *matchers: Matcher) -> Silence:
@@ -273,7 +273,7 @@ def test_what_is_explained_by_an_incident_does_not_page(desk: Desk) -> None:
     assert desk.said == []
     desk.look(100, alert())
     desk.look(110, alert())
-    assert desk.told() == [("firing", "first")], "the incident is over and this is not"
+    assert desk.told() == [("firing", "first")], "the alert still fires after the incident ended"
 
 
 def test_a_silence_holds_from_its_start_to_its_end(desk: Desk) -> None:
@@ -397,7 +397,7 @@ def test_a_page_that_was_lost_with_a_crash_gets_the_same_name_again(desk: Desk) 
 
 
 def test_a_group_that_is_forgotten_in_silence_takes_nothing_with_it(desk: Desk) -> None:
-    """What may still wait to be sent is the end of an earlier talk about the same."""
+    """The queue may still hold the resolved notice of an earlier talk in the same group."""
     desk.look(10, alert())
     desk.look(400, alert(ended=390))
     desk.look(500, alert(fired=500))
@@ -430,6 +430,6 @@ def test_critical_alerts_speak_first() -> None:
 
 
 def test_fingerprints_are_alertmanager_s() -> None:
-    """As Alertmanager 0.25 answered for this alert."""
+    """The fingerprint that Alertmanager 0.25 returned for this alert."""
     labels = canonical_labels({"alertname": "LinkDown", "host": "n1", "severity": "critical"})
     assert fingerprint(labels) == "6c38d0d201d3b839"

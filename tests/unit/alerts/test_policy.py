@@ -1,4 +1,4 @@
-"""A policy: what it wants of hosts, what it refuses by name, and how what it did ends."""
+"""A policy: which hosts it drains, which drains it refuses and why, and how an action ends."""
 
 import itertools
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from alerts.policy.action import (
     ended,
     refused,
 )
-from alerts.policy.decide import CONFIRM_S, SETTLED_S, Board, Decision, Memory, decide
+from alerts.policy.decide import CONFIRM_S, SETTLED_S, Decision, FleetHealth, Memory, decide
 from alerts.policy.file import parse_policy, shipped_policy
 from alerts.policy.model import Breaker, Limits, Match, Mode, Policy, Quiet, ReturnOn, Rule
 from alerts.policy.record import BY_POLICY, record
@@ -51,7 +51,7 @@ POLICY = Policy(
 
 
 class Fleet:
-    """A fleet, its troubles, and a policy that looks at both every ten seconds."""
+    """A fleet, its incidents, and a policy that evaluates both every ten seconds."""
 
     def __init__(self, policy: Policy = POLICY, hosts: tuple[str, ...] = FLEET) -> None:
         self.policy = policy
@@ -69,7 +69,7 @@ class Fleet:
     def accuse(
         self, *hosts: str, reason: Reason = Reason.GPU_ERROR, confidence: float = 0.9
     ) -> None:
-        """From now on an open incident speaks against these."""
+        """Open an incident that accuses each of these hosts."""
         for host in hosts:
             verdict = Verdict(
                 cause=Cause.STRAGGLER,
@@ -89,7 +89,7 @@ class Fleet:
             )
 
     def acquit(self, *hosts: str) -> None:
-        """Their incidents are over."""
+        """Close the incidents of these hosts."""
         for host in hosts:
             old = self.trouble[host]
             self.trouble[host] = Incident(
@@ -102,8 +102,8 @@ class Fleet:
                 closed_ns=self.now_ns,
             )
 
-    def board(self) -> Board:
-        """As the health board would have it."""
+    def health(self) -> FleetHealth:
+        """The fleet's health as the health monitor reports it."""
         standings: dict[str, Standing] = {}
         for host in {*self.trouble, *self.holds, *self.silent, *self.held()}:
             charges: list[Charge] = []
@@ -117,13 +117,13 @@ class Fleet:
                 hold=self.holds.get(host) or (action.as_hold() if action else None),
                 silent_since_ns=START if host in self.silent else None,
             )
-        return Board(hosts=self.hosts, standings=standings, stale=self.stale)
+        return FleetHealth(hosts=self.hosts, standings=standings, stale=self.stale)
 
     def look(self, seconds: float = 10) -> Decision:
-        """One decision, written down, so much later."""
+        """Make and record one decision ``seconds`` later."""
         self.now_ns += round(seconds * NS)
         known = list(self.actions.values())
-        decision = decide(self.policy, self.board(), known, self.memory, self.now_ns)
+        decision = decide(self.policy, self.health(), known, self.memory, self.now_ns)
         self.memory = decision.memory
         records = record(
             self.policy, decision, known, self.now_ns, lambda: f"a{next(self._numbers):05}"
@@ -133,7 +133,7 @@ class Fleet:
         return decision
 
     def run(self, seconds: float) -> None:
-        """Decisions for so long."""
+        """Make decisions for ``seconds``."""
         for _ in range(round(seconds / 10)):
             self.look()
 
@@ -173,7 +173,7 @@ def test_a_verdict_that_stands_for_long_enough_drains_its_host() -> None:
     assert action.until_ns == action.at_ns + 3_600 * NS
     assert [event.words for event in action.history] == ["node3's GPU is broken"]
     fleet.run(300)
-    assert len(fleet.actions) == 1, "a host that is held is not wanted again"
+    assert len(fleet.actions) == 1, "the policy does not drain a held host again"
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_verdict_that_comes_and_goes_begins_to_wait_anew() -> None:
 
 
 def test_a_weak_charge_against_the_host_is_below_a_rule_s_risk() -> None:
-    """A link whose bad end is unknown weighs half against each host: sure, and not enough."""
+    """A link whose bad end is unknown charges each host with half: certain, but too weak."""
     rule = Rule(name="lossy", causes=(Match(Cause.LOSSY_LINK),), stands_s=60)
     charge = Charge(
         target=Target.of_host("node3"),
@@ -215,7 +215,7 @@ def test_a_weak_charge_against_the_host_is_below_a_rule_s_risk() -> None:
     assert Rule(name="any", causes=rule.causes, risk_min=0.4).meets(charge)
 
 
-# --- what stops it -------------------------------------------------------------------------------
+# --- limits that stop a drain --------------------------------------------------------------------
 
 
 def test_never_more_than_the_share_is_held_and_the_heaviest_go_first() -> None:
@@ -226,7 +226,7 @@ def test_never_more_than_the_share_is_held_and_the_heaviest_go_first() -> None:
     assert fleet.held() == ["node2", "node3", "node4"]
     assert fleet.refusals() == {"node1": Refused.SHARE_LIMIT}
     turned_down = [each for each in fleet.actions.values() if each.host == "node1"]
-    assert [each.refused for each in turned_down] == [Refused.SHARE_LIMIT], "written down once"
+    assert [each.refused for each in turned_down] == [Refused.SHARE_LIMIT], "one record"
     assert "of 100 at most 3 may be" in turned_down[0].history[0].words
 
 
@@ -268,7 +268,7 @@ def test_doubt_is_refused_by_name() -> None:
     fleet.stale = ("verdicts: nothing was evaluated since noon",)
     fleet.run(120)
     assert fleet.refusals()["node5"] is Refused.STALE_EVIDENCE
-    assert fleet.held() == ["node3"], "what stands, stands"
+    assert fleet.held() == ["node3"], "stale evidence ends no standing drain"
     fleet.stale = ()
     fleet.look()
     assert fleet.held() == ["node3", "node5"]
@@ -289,12 +289,12 @@ def test_too_many_at_once_open_the_breaker_and_nobody_is_drained() -> None:
     assert set(fleet.refusals().values()) == {Refused.BREAKER}
     assert fleet.last is not None
     assert fleet.last.breaker_until_ns == fleet.now_ns + 1_200 * NS
-    # It stays open for as long as they are due, however long that is, and over a restart.
+    # The breaker stays open while these hosts are due for a drain, also over a restart.
     fleet.run(3_600)
     fleet.memory = Memory(matched=fleet.memory.matched)
     fleet.run(3_600)
     assert fleet.held() == []
-    # Fewer are no mass, and are taken when the breaker has rested.
+    # The policy drains fewer hosts than the breaker's limit after the breaker's rest.
     fleet.acquit(*many[1:])
     fleet.run(1_100)
     assert fleet.held() == []
@@ -351,7 +351,7 @@ def test_quiet_hours_are_those_of_the_policy_s_zone() -> None:
     assert not Policy(quiet=(quiet,)).is_quiet(START)
 
 
-# --- how it ends ---------------------------------------------------------------------------------
+# --- how an action ends --------------------------------------------------------------------------
 
 
 def test_clean_evidence_returns_a_host_and_it_is_not_taken_again_at_once() -> None:
@@ -479,9 +479,9 @@ def test_a_proposal_ends_when_nobody_answers_its_ground_is_gone_or_somebody_says
     others = [each for each in fleet.actions.values() if each.id != action.id]
     if ending is Refused.REJECTED:
         assert fleet.refusals() == {"node3": Refused.REJECTED}
-        assert others == [], "that was written down: it was a person's word"
+        assert others == [], "the policy does not ask again after an operator's rejection"
     elif ending is Refused.EXPIRED:
-        assert [each.state for each in others] == [ActionState.PROPOSED], "it is asked again"
+        assert [each.state for each in others] == [ActionState.PROPOSED], "the policy asks again"
 
 
 def test_a_shadow_holds_nobody_and_is_judged_by_what_came_later() -> None:
@@ -519,8 +519,8 @@ def test_a_shadow_takes_no_room_from_what_acts() -> None:
     fleet.accuse("node3", "node1")
     fleet.run(120)
     shadows = [each.host for each in fleet.actions.values() if each.outcome is not None]
-    assert shadows == ["node1"], "there is room for one"
-    assert fleet.held() == ["node1"], "a shadow on the same host is in nobody's way"
+    assert shadows == ["node1"], "the limit allows one shadow"
+    assert fleet.held() == ["node1"], "a shadow on the same host blocks no drain"
 
 
 def test_a_policy_that_is_turned_on_ends_its_shadows() -> None:
@@ -534,7 +534,7 @@ def test_a_policy_that_is_turned_on_ends_its_shadows() -> None:
     assert fleet.held() == ["node3"]
     fleet.policy = Policy(mode=Mode.OFF, rules=(GPU,), limits=POLICY.limits)
     fleet.run(120)
-    assert fleet.held() == ["node3"], "what stands ends by its own rules"
+    assert fleet.held() == ["node3"], "mode off ends no standing drain"
     fleet.accuse("node4")
     fleet.run(120)
     assert fleet.held() == ["node3"]

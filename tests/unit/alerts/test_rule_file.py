@@ -1,4 +1,4 @@
-"""Rule files: what is read from a good one, what is said of a bad one, what a hostile one costs."""
+"""Rule files: the rules of a good one, the errors of a bad one, the cost of a hostile one."""
 
 import math
 
@@ -240,7 +240,7 @@ groups:
 
 
 def laughs(uses: int) -> str:
-    """Ten to the power of twenty words, if somebody expanded them."""
+    """A YAML alias bomb (billion laughs): ten uses would expand to 10 ** 20 words."""
     lines = ["groups:", "- &a0 {name: g, rules: [x]}"]
     lines += [f"- &a{each} [{', '.join([f'*a{each - 1}'] * uses)}]" for each in range(1, 21)]
     return "\n".join(lines)

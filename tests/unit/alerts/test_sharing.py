@@ -1,4 +1,4 @@
-"""Two jobs whose bytes meet on one cable: told apart from a NIC that is slow by itself."""
+"""The detector distinguishes two jobs that share a cable from a NIC that is slow by itself."""
 
 import msgspec
 import numpy as np
@@ -23,9 +23,9 @@ TICK_S = 0.002
 def played(
     window: Window, between_s: tuple[float, float], *, slow_nic: float = 1.0
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """Two jobs' operations, each so long after its last: on one cable they get a half each.
+    """Operations of two jobs with these pauses; while both send, each gets half of the cable.
 
-    ``slow_nic`` is what is left of the first job's NIC in the second half of the time.
+    ``slow_nic`` is the rate that the first job's NIC keeps in the second half of the window.
     """
     seconds = (window.to_ns - window.from_ns) / NS
     left, begun = [0.0, 0.0], [0.0, 0.0]
@@ -53,7 +53,7 @@ def played(
 def with_times(
     job: JobWindow, name: str, origin_ns: int, times: list[tuple[float, float]]
 ) -> JobWindow:
-    """The job under this name, with operations from and to these seconds."""
+    """The job under this name, with operations that begin and end at these seconds."""
     entry, leave = (origin_ns + (np.array(times)[:, end] * NS).astype(np.int64) for end in (0, 1))
     count = len(times)
     zeros, ones = np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64)
@@ -99,7 +99,7 @@ def two_jobs(
 
 
 def symptom_of(window: Window, job: JobWindow, share: float = 0.5) -> Finding:
-    """What a job's own times say: slow for the last share of the window, at node3's NIC."""
+    """The finding from one job's times: node3's NIC is slow for the last share of the window."""
     since_ns = window.to_ns - round((window.to_ns - window.from_ns) * share)
     return Finding(
         detector="slow_link",
@@ -116,7 +116,7 @@ def symptom_of(window: Window, job: JobWindow, share: float = 0.5) -> Finding:
 
 
 MEETING = (0.71, 0.67)
-"""Rhythms of nearly the same length: they meet for a long while, and then do not."""
+"""Pauses of nearly the same length: the jobs send together for a long time, then apart."""
 
 
 def test_bytes_of_two_jobs_that_meet_are_congestion_where_they_meet() -> None:

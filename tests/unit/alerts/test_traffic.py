@@ -19,10 +19,11 @@ from alerts.traffic.flows import (
     traffic_of,
 )
 from alerts.traffic.matrix import Cells, check_of, matrix_of, misfit, sent_and_received
-from alerts.traffic.places import By, Places, natural, places_of
+from alerts.traffic.places import By, Places, places_of
 from alerts.traffic.rhythm import Odd, Sent, rhythm_of
 from alerts.window.columns import Floats
 from alerts.window.model import Communicator, Rank
+from collector.contract.identity import natural
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
 

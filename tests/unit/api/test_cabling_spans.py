@@ -1,4 +1,4 @@
-"""What a port said of its neighbours becomes a history: who was there, from when to when."""
+"""A port's reports of neighbours become spans: which neighbour, from when, until when."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -29,7 +29,7 @@ def at(second: int) -> datetime:
 
 
 def history(*observations: tuple[str, int] | tuple[str, int, int]) -> list[Row]:
-    """The spans after these: a neighbour and when it was seen, or from when to when."""
+    """The spans after these sightings: a neighbour with one time, or with first and last time."""
     spans: list[Span] = []
     for name, first, *last in observations:
         join_seen(spans, PEERS[name], at(first), at(last[0] if last else first))

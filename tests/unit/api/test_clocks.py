@@ -1,4 +1,4 @@
-"""Clocks that stand apart are found out by the collectives; clocks in step are left alone."""
+"""`align` finds clock offsets from collectives, and leaves synchronous clocks alone."""
 
 import msgspec
 import numpy as np
@@ -85,7 +85,7 @@ def test_hosts_that_never_meet_are_not_compared() -> None:
         communicator=np.repeat([0, 1], [len(one), len(other)]).astype(np.int32),
         host=np.concatenate([one.host, other.host + 2]).astype(np.int32),
     )
-    # Both hosts of the second job are a minute ahead: nobody can know, and nothing changes.
+    # Both hosts of the second job are a minute ahead: no collective shows that offset.
     apart = shift_clocks(both, np.array([0, 0, 60_000 * MS, 60_000 * MS]), np.zeros(4))
     clocks = [clock for fit in align(apart) for clock in fit.clocks]
     assert not any(clock.is_corrected for clock in clocks)

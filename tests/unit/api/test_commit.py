@@ -1,4 +1,4 @@
-"""Group commit: nobody is told of success before it, and nobody waits for ever."""
+"""Group commit: no writer gets success before the insert, and no writer waits for ever."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ def samples(count: int) -> SampleColumns:
 
 
 class MemoryStore:
-    """Remembers inserts in order; fails when told to."""
+    """Records inserts in order; ``before_insert`` may raise an error."""
 
     def __init__(self) -> None:
         self.inserts: list[tuple[str, int]] = []
@@ -90,7 +90,7 @@ def test_names_are_written_before_samples() -> None:
         return bench
 
     tables = asyncio.run(scene()).store.inserts
-    assert tables[0] == ("series", 2), "each series once a day"
+    assert tables[0] == ("series", 2), "one row for each series and day"
     assert tables[-1] == ("samples", COMMIT_ROWS_EAGER)
 
 
@@ -162,7 +162,7 @@ def test_too_much_is_refused_and_nothing_costs_nothing(monkeypatch: pytest.Monke
 
     async def scene() -> None:
         bench = Bench()
-        await bench.commit.write(Write(samples=samples(0)))  # nobody runs, nobody waits
+        await bench.commit.write(Write(samples=samples(0)))  # returns without a commit loop
         waiting = asyncio.create_task(bench.commit.write(Write(samples=samples(6))))
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="PENDING_ROWS_MAX is 10"):

@@ -1,4 +1,4 @@
-"""What the demo lets go wrong, and what it refuses to be told."""
+"""Which faults the demo shows, and which arguments it refuses."""
 
 import argparse
 import re
@@ -175,7 +175,7 @@ def test_a_wait_ends_when_an_end_is_wanted() -> None:
 
 
 def last_words(programs: Programs) -> str:
-    """What is said of the first program that ends."""
+    """The error that reports the first program that ends."""
     for _ in range(1200):
         try:
             programs.check()
@@ -194,7 +194,7 @@ def test_a_program_that_ends_by_itself_is_told_with_its_last_words(tmp_path: Pat
 def test_settings_of_the_user_are_not_for_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent with a wrong setting would say so; this one gets to its next mistake."""
+    """The demo's agent ignores the user's wrong setting and reports the wrong argument."""
     monkeypatch.setenv("FABRICSCOPE_AGENT_LISTEN", "nonsense")
     (tmp_path / "proc").mkdir()
     with Programs(tmp_path) as programs:

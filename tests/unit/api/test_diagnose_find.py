@@ -1,4 +1,4 @@
-"""Files as they lie: which are found, how they are unpacked, and what is said when they break."""
+"""Which files `diagnose` finds, how it unpacks them, and how it reports broken ones."""
 
 import gzip
 import io
@@ -185,7 +185,7 @@ def test_any_bytes_end(content: bytes, magic: bytes) -> None:
 
 
 class BrokenDisk(io.BytesIO):
-    """Gives a little, then fails."""
+    """Returns 100 bytes, then raises an I/O error."""
 
     def read1(self, _: int | None = -1, /) -> bytes:
         if self.tell():
@@ -208,7 +208,7 @@ def test_an_error_of_the_disk_ends_the_file() -> None:
     ids=lambda path: "-".join(path.relative_to(FORMATS).parts[:2]),
 )
 def test_each_kind_is_recognised_by_content(path: Path) -> None:
-    """Whatever the file is called; one format says yes."""
+    """Exactly one format recognises the file, whatever the file's name."""
     found = recognise(path.read_bytes()[:HEAD_BYTES], Origin(path.name.removeprefix("input."), 1))
     assert found is not None
     assert found.name == path.parent.parent.name

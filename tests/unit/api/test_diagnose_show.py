@@ -1,4 +1,4 @@
-"""What is shown: the page and the text, with names that were made to do harm."""
+"""The page and the text that `diagnose` shows, with hostile names (HTML, escapes)."""
 
 import io
 import json
@@ -14,7 +14,7 @@ import pytest
 from alerts.window.columns import Step
 from api.diagnose import page, page_data, text, units
 from api.diagnose.analyse import Analysis, RankRows
-from api.diagnose.readings import PANELS, Line, Readings
+from api.diagnose.readings import PLOTS, Line, Readings
 from api.diagnose.report import (
     CollectiveReport,
     CommunicatorReport,
@@ -186,7 +186,7 @@ def an_analysis(job: JobReport) -> Analysis:
         is_last=late_ns,
         is_least=late_ns,
     )
-    # Of an analysis the page looks at these alone; the others are the text's.
+    # The page reads only these fields of an analysis; the text reads the others.
     return cast("Analysis", SimpleNamespace(by_rank=by_rank, job=SimpleNamespace(name=job.job)))
 
 
@@ -194,7 +194,7 @@ def some_readings() -> list[Readings]:
     times = START_NS + np.arange(10.0) * 1e8
     values = np.arange(10.0)
     values[4] = np.nan
-    return [Readings(PANELS[0], [Line(EVIL, EVIL, times, values)], left_out=3)]
+    return [Readings(PLOTS[0], [Line(EVIL, EVIL, times, values)], left_out=3)]
 
 
 def shown_page(diagnosis: Diagnosis) -> Any:  # noqa: ANN401 - JSON

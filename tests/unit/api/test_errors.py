@@ -1,4 +1,4 @@
-"""One shape for every error, also for those that nobody foresaw."""
+"""Every error has the same response shape, also an unexpected exception."""
 
 import asyncio
 import json

@@ -17,7 +17,7 @@ from api.remote.executor import Attempt, Doubt, Executor, Loop, Plan, Reports, S
 
 
 class FakeService:
-    """What stands, and what was reported; ``status`` is answered to reports."""
+    """A fake service with standing actions; it answers each report with ``status``."""
 
     def __init__(self) -> None:
         self.standing: list[str] = []
@@ -72,12 +72,12 @@ class SetExecutor(Executor[set[str], str]):
 
 
 async def reached(is_so: Callable[[], bool]) -> None:
-    """Return once it is so."""
+    """Wait until the condition is true."""
     for _ in range(10_000):
         if is_so():
             return
         await asyncio.sleep(0.001)
-    raise AssertionError("it never was")
+    raise AssertionError("the condition never became true")
 
 
 def looping(
@@ -85,7 +85,7 @@ def looping(
     *,
     is_dry: bool = False,
 ) -> tuple[SetExecutor, FakeService]:
-    """Use a loop between an executor and a service."""
+    """Run ``use`` with a loop between an executor and a fake service."""
     executor, service = SetExecutor(), FakeService()
 
     async def main() -> None:

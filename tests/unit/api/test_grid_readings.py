@@ -30,7 +30,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def answer(series: Mapping[tuple[str, int], Points]) -> pa.Table:
-    """What the store would say of these series: metric and number, then seconds and values."""
+    """The store's answer for these series: metric and number, then seconds and values."""
     rows = []
     for (metric, number), points in sorted(
         series.items(), key=lambda item: (metric_id(item[0][0]), item[0][1])
@@ -61,7 +61,7 @@ def answer(series: Mapping[tuple[str, int], Points]) -> pa.Table:
 
 
 class Told:
-    """A store that answers what it was told, and remembers what it was asked."""
+    """A fake store that answers with the given series and counts the queries for names."""
 
     def __init__(
         self, series: Mapping[tuple[str, int], Points], labels: Mapping[int, tuple[str, Any]]
@@ -132,7 +132,7 @@ def test_readings_too_far_apart_say_nothing_about_the_time_between() -> None:
 
 
 def test_a_counter_that_stands_still_is_zero_and_a_single_reading_is_nothing() -> None:
-    # Covered until it is stale: half a minute after its last reading.
+    # The counter covers the grid until it is stale: half a minute after its last reading.
     assert same(rates([(1006, 7.0), (1016, 7.0)]), [NAN, 0, 0, 0, 0, 0])
     assert same(rates([(1006, 7.0)]), [NAN] * 6)
 

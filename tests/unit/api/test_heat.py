@@ -7,7 +7,7 @@ import pytest
 from alerts.window.columns import Records
 from alerts.window.split import split
 from api.jobs.correlate.heat import HeatMap, Quantity, fewer_ranks, heat_of
-from api.jobs.correlate.window import JobRanks, Window
+from api.jobs.correlate.window import JobCollectives, JobRanks
 from tests.worlds.collectives import make_records
 
 RANKS, STEPS, LATE = 8, 60, 3
@@ -16,13 +16,13 @@ STEP_S, TRANSFER_S, LATE_S = 0.05, 0.0088, 0.02
 JOB_RANK: JobRanks = {("0xabc", rank): rank for rank in range(RANKS)}
 
 
-def make_window(records: Records, kept_one_in: int = 1) -> Window:
+def make_window(records: Records, kept_one_in: int = 1) -> JobCollectives:
     """A window of these records; thinned ones have the whole of two ranks beside them."""
     kept, members = records, records
     if kept_one_in > 1:
         kept = records.select(records.sequence % kept_one_in == 0)
         members = records.select(records.rank < 2)
-    return Window(
+    return JobCollectives(
         source="nccl_inspector",
         kept_one_in=kept_one_in,
         records=kept,
@@ -32,7 +32,9 @@ def make_window(records: Records, kept_one_in: int = 1) -> Window:
     )
 
 
-def draw(window: Window, quantity: Quantity, steps_max: int = 500, ranks_max: int = 100) -> HeatMap:
+def draw(
+    window: JobCollectives, quantity: Quantity, steps_max: int = 500, ranks_max: int = 100
+) -> HeatMap:
     found = heat_of(window, JOB_RANK, quantity, steps_max=steps_max, ranks_max=ranks_max)
     assert found is not None
     assert found.values.shape == (len(found.ranks), len(found.number))
@@ -42,11 +44,11 @@ def draw(window: Window, quantity: Quantity, steps_max: int = 500, ranks_max: in
 
 
 @pytest.fixture(scope="module")
-def late() -> Window:
+def late() -> JobCollectives:
     return make_window(make_records(steps=STEPS, late={LATE: LATE_S}))
 
 
-def test_who_is_late_is_late_in_every_step(late: Window) -> None:
+def test_who_is_late_is_late_in_every_step(late: JobCollectives) -> None:
     heat = draw(late, Quantity.LATE)
     assert heat.ranks.tolist() == list(range(RANKS))
     # The first and the last step may be cut off, and are not shown.
@@ -56,7 +58,7 @@ def test_who_is_late_is_late_in_every_step(late: Window) -> None:
     assert np.delete(heat.values, LATE, axis=0).max() < 0.005
 
 
-def test_the_others_wait_for_whom_computes_longer(late: Window) -> None:
+def test_the_others_wait_for_whom_computes_longer(late: JobCollectives) -> None:
     values = {one: draw(late, one).values for one in Quantity}
     others = np.arange(RANKS) != LATE
     assert values[Quantity.WAIT][others].min() > LATE_S - 0.006

@@ -1,4 +1,4 @@
-"""Which URLs are taken, and that no error shows a password."""
+"""Which database URLs the inventory accepts; no error shows a password."""
 
 from datetime import datetime
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_the_place_has_no_secrets() -> None:
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
-    # Port 1 of loopback: nobody listens.
+    # No process listens on port 1 of loopback.
     inventory = Inventory("postgresql://user:geheim@127.0.0.1:1/fs")
     with pytest.raises(InventoryError, match=r"PostgreSQL 127\.0\.0\.1:1, database fs") as failed:
         inventory.ping()
@@ -73,7 +73,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     with pytest.raises(InventoryError, match="bring the schema up to date: file is not a database"):
         inventory.migrate()
     inventory.close()
-    assert path.read_bytes().startswith(b"this is no database"), "and it is left alone"
+    assert path.read_bytes().startswith(b"this is no database"), "the file is unchanged"
 
 
 def test_sqlite_is_set_up_for_a_service(tmp_path: Path) -> None:

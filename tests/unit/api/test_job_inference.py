@@ -1,4 +1,4 @@
-"""Jobs out of who talks to whom: the rules of `api.jobs.infer`, one by one."""
+"""Jobs inferred from communicators: the rules of `api.jobs.infer`, one by one."""
 
 from random import Random
 from typing import Any
@@ -64,7 +64,7 @@ def group_event(name: str, ranks: str) -> Event:
     )
 
 
-# --- who is one job ----------------------------------------------------------------------------
+# --- processes of one job ----------------------------------------------------------------------
 
 
 def test_nobody_is_no_job() -> None:
@@ -116,7 +116,7 @@ def test_marks_of_steps_give_ranks_where_no_communicator_does() -> None:
         *communicator("0x1", *on("a", 1), *on("b", 2)),
         *communicator("0x2", *on("b", 2), *on("c", 3)),
     ]
-    [job] = infer(members, said_ranks={("a", 1): 2, ("b", 2): 1})
+    [job] = infer(members, marked_ranks={("a", 1): 2, ("b", 2): 1})
     assert places(job) == {0: ("c", 3), 1: ("b", 2), 2: ("a", 1)}
     origins = {place.rank: place.origins["rank"] for place in job.places}
     assert origins == {0: "inferred", 1: "records", 2: "records"}
@@ -138,7 +138,7 @@ def test_the_order_of_members_makes_no_difference() -> None:
     assert len({str(infer(random.sample(members, len(members)))) for _ in range(10)}) == 1
 
 
-# --- jobs that were said -----------------------------------------------------------------------
+# --- jobs with an agent's label ----------------------------------------------------------------
 
 
 def test_a_job_that_was_said_wins_and_spreads_over_its_communicators() -> None:
@@ -186,7 +186,7 @@ def test_a_job_that_was_started_again_has_the_ranks_of_its_last_run() -> None:
     assert [member.job_rank for member in job.communicators[0].members] == [0, 1]
 
 
-# --- jobs that somebody named ------------------------------------------------------------------
+# --- jobs that a person or scheduler named -----------------------------------------------------
 
 HERE = communicator("0x1", *on("a", 1, 2))
 

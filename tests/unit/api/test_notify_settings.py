@@ -1,4 +1,4 @@
-"""Who is told what: the notifier's file, Alertmanagers, matchers; what a mistake is told."""
+"""The notifier's file, Alertmanagers and matchers; the error for each mistake."""
 
 from pathlib import Path
 

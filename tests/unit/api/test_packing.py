@@ -1,4 +1,4 @@
-"""Large JSON is packed, once, for whoever takes it; everything else goes out as it is."""
+"""The service gzips large JSON once for clients that accept gzip, and nothing else."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""Series of pairs: who talks to whom, how slowly, who waits for whom, and what is left out."""
+"""Series of rank and host pairs: traffic, transfer time, waiting, and omitted pairs."""
 
 import msgspec
 import numpy as np
@@ -32,7 +32,7 @@ def places_of(hosts: int, ranks_per_host: int, name: str = "0xabc", job: str = "
 
 
 def shown(samples: list[Sample]) -> Shown:
-    """By metric (without its beginning), what pairs are of, source and target."""
+    """Values by metric (without its prefix), kind of pair (rank, host), source and target."""
     found = {}
     for sample in samples:
         labels = dict(sample.series.labels)
@@ -123,7 +123,7 @@ def test_the_ring_that_takes_longer_than_those_like_it_is_slow() -> None:
     found = roll(together(*parts), places)
     assert found["transfer_ratio", "rank", "8", "9"] == pytest.approx(2.5, rel=0.1)
     assert found["transfer_ratio", "rank", "0", "1"] == pytest.approx(1.0, rel=0.1)
-    # Of two hosts the slowest pair is told, not the mean of the three.
+    # The series of two hosts has the slowest rank pair's ratio, not the mean of the three.
     assert found["transfer_ratio", "host", "node0", "node1"] == pytest.approx(2.5, rel=0.1)
 
 

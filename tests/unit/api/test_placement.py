@@ -1,4 +1,4 @@
-"""Placement: the sets that are chosen, what they are said to be worth, and who is refused."""
+"""Placement: which host sets it chooses, the bandwidth it predicts, what it refuses."""
 
 import random
 from typing import Any
@@ -63,7 +63,7 @@ def is_at(link: Link, host: str) -> bool:
     return host in {link.id.a.host, link.id.b.host}
 
 
-# --- where --------------------------------------------------------------------------------------
+# --- which leaves -------------------------------------------------------------------------------
 
 
 def test_a_set_that_fits_under_a_leaf_uses_no_uplink() -> None:
@@ -164,7 +164,7 @@ def test_links_count_with_their_real_state_and_speed() -> None:
 
     stand = Stand(changed(tree(), alter=alter))
     first, *others = stand.place(4, sets=3).sets
-    assert first.hosts[0] == "node0008", "the leaf where all is well"
+    assert first.hosts[0] == "node0008", "the leaf without slow or dead links"
     assert all(each.score <= first.score for each in others)
     slow = stand.place(4, candidates=tuple(f"node{n:04d}" for n in range(4))).sets[0]
     assert slow.expected_bandwidth_bits_per_second == RATE // 2
@@ -247,7 +247,7 @@ def test_ways_that_were_asked_for_are_known_on_the_next_floor() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_sets_come_near_the_best_of_all(seed: int) -> None:
-    """Against every set of twelve hosts with slow and dead links, jobs and risks."""
+    """Compares with all sets out of twelve hosts that have slow and dead links and risks."""
     chance = np.random.default_rng(seed)
 
     def alter(link: Link) -> Link:
@@ -372,7 +372,7 @@ def test_an_unknown_host_is_named_with_one_that_is_near() -> None:
         Stand(tree()).place(1, candidates=("node00001",))
 
 
-# --- what is not known --------------------------------------------------------------------------
+# --- unknown cables and rates -------------------------------------------------------------------
 
 
 def test_without_cables_health_alone_ranks_and_that_is_said() -> None:

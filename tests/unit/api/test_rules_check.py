@@ -1,4 +1,4 @@
-"""`fabricscope rules check`: what is wrong with rule files, and what is probably wrong."""
+"""`fabricscope rules check`: errors and warnings in rule files."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ groups:
 
 
 def check(folder: Path, text: str, lint: Lint = Lint.WARN) -> Checked:
-    """What is said of a file with this text."""
+    """The problems and warnings of a file with this text."""
     path = folder / "rules.yaml"
     path.write_text(text, "utf-8")
     return check_files([str(path)], lint)

@@ -1,4 +1,4 @@
-"""A week of a fleet: the same for the same seed, never more out than allowed, and what helps."""
+"""A simulated week of a fleet: same result for a seed, limits on drains, and what helps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_same_seed_gives_the_same_week(week: Week, outcomes: dict[Arm, Outco
 
 
 def test_every_gpu_hour_is_somewhere(outcomes: dict[Arm, Outcome]) -> None:
-    """A save out of turn is booked at once, and a job's last tick is cut: hence not to the hour."""
+    """Inexact, because an extra checkpoint counts at once and a job's last tick is cut."""
     whole = SMALL.hosts * SMALL.gpus_per_host * SMALL.days * 24
     for outcome in outcomes.values():
         losses = outcome.losses
@@ -45,7 +45,7 @@ def test_every_gpu_hour_is_somewhere(outcomes: dict[Arm, Outcome]) -> None:
 
 
 def test_help_loses_less() -> None:
-    """Of one week chance may make anything; of three, with thrice the usual faults, not."""
+    """Three seeds with three times the usual faults, because one week may be chance."""
     spec = Spec(
         hosts=256, days=2.0, hosts_per_leaf=16, stops_per_host_day=0.015, slows_per_host_day=0.015
     )
@@ -64,7 +64,7 @@ def test_only_the_policy_drains_and_never_past_its_share(outcomes: dict[Arm, Out
     for arm, outcome in outcomes.items():
         assert bool(outcome.drains) == (arm in (Arm.DRAINED, Arm.MOVED))
         assert outcome.share_max <= limit == outcome.share_limit
-    # So many faults want more than that: the limit was reached, and said no.
+    # So many faults exceed the limit: the policy reached it and refused further drains.
     assert outcomes[Arm.DRAINED].share_max == limit
     assert outcomes[Arm.DRAINED].refused["share_limit"] > 0
 

@@ -1,4 +1,4 @@
-"""Which series are known: what has to be written about them, and when."""
+"""Which series the service knows, and when it must write them to the store."""
 
 from datetime import UTC, datetime
 
@@ -33,7 +33,7 @@ def test_a_table_gets_ids_and_bad_rows_are_marked() -> None:
     )
     assert table.valid.tolist() == [True, False, False, True]
     assert table.labels[0] == UP
-    assert table.labels[3] == DOWN, "an empty value takes a common label away"
+    assert table.labels[3] == DOWN, "an empty value removes a common label"
     assert int(table.series[0]) == series_id(UP)
     assert int(table.metric[0]) == metric_id("up")
 
@@ -56,7 +56,7 @@ def test_a_table_is_looked_at_once_and_the_oldest_is_forgotten(
     assert tables.recognise(batch(("a", {}))) is first
     tables.recognise(batch(("c", {})))
     assert len(tables) == 2
-    assert tables.recognise(batch(("a", {}))) is first, "it was used after b"
+    assert tables.recognise(batch(("a", {}))) is first, "the cache keeps a, used after b"
     assert tables.recognise(batch(("b", {}))) is not second
 
 
@@ -78,7 +78,7 @@ def test_a_native_table_is_written_once_a_day() -> None:
 
 
 def new_of(tables: NativeTables, agent: str, *rows: str, day: int = DAY) -> list[str]:
-    """The metrics that the store is told of when an agent's table has these rows; then it knows."""
+    """Write an agent's table with these rows; return the metrics that the store lacked."""
     table = tables.recognise(batch(*((row, {}) for row in rows)))
     new = tables.unwritten(agent, table, [day])
     tables.written(agent, table, [day])
@@ -91,15 +91,15 @@ def test_of_an_agent_s_other_tables_only_what_is_new_is_written() -> None:
     assert new_of(tables, "a", "x", "y", "z") == ["z"]
     assert new_of(tables, "a", "y", "z") == []
     assert new_of(tables, "a", "w", "x") == ["w"]
-    assert new_of(tables, "b", "v", "w", "x") == ["v", "w", "x"], "another agent's are unknown"
+    assert new_of(tables, "b", "v", "w", "x") == ["v", "w", "x"], "known series are per agent"
 
 
 def test_a_new_day_and_an_old_one_are_written_in_full() -> None:
     tables = NativeTables()
     new_of(tables, "a", "x", "y")
     assert new_of(tables, "a", "x", "y", "z", day=DAY + 1) == ["x", "y", "z"]
-    assert new_of(tables, "a", "y", day=DAY) == ["y"], "a backlog"
-    assert new_of(tables, "a", "x", "z", day=DAY + 1) == [], "which makes nobody forget"
+    assert new_of(tables, "a", "y", day=DAY) == ["y"], "the agent sends a backlog"
+    assert new_of(tables, "a", "x", "z", day=DAY + 1) == [], "the backlog evicts no newer day"
 
 
 def test_what_is_remembered_of_an_agent_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +108,11 @@ def test_what_is_remembered_of_an_agent_is_bounded(monkeypatch: pytest.MonkeyPat
     new_of(tables, "a", "u", "v")
     assert new_of(tables, "a", "v", "x") == ["x"]
     assert new_of(tables, "a", "u", "x") == []
-    assert new_of(tables, "a", "w") == ["w"], "one too many: all others are forgotten"
+    assert new_of(tables, "a", "w") == ["w"], "one series too many: the service forgets all others"
     assert new_of(tables, "a", "v") == ["v"]
     monkeypatch.setattr(module, "TABLES_CACHED_MAX", 1)
     new_of(tables, "b", "x", "y", "z")
-    assert new_of(tables, "a", "x", "z") == ["x", "z"], "the agent that was quiet longest goes"
+    assert new_of(tables, "a", "x", "z") == ["x", "z"], "the agent quiet longest is evicted"
 
 
 def test_rows_beyond_the_table_are_a_wire_error() -> None:
@@ -153,7 +153,7 @@ def test_a_remote_series_is_written_until_the_store_has_it() -> None:
     row = add(known, b"k", UP)
     new = known.unwritten(ints(row, row, row), ints(DAY, DAY, DAY - 1))
     assert [entry.day for entry in new] == [DAY - 1, DAY]
-    assert known.unwritten(ints(row), ints(DAY)), "nobody said that it was written"
+    assert known.unwritten(ints(row), ints(DAY)), "the store has not confirmed the write"
     known.written(new)
     assert known.unwritten(ints(row), ints(DAY)) == []
     assert [entry.day for entry in known.unwritten(ints(row), ints(DAY - 1))] == [DAY - 1]

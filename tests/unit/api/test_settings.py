@@ -1,4 +1,4 @@
-"""The service's settings: which layer wins, what a mistake is told, what must not start."""
+"""The service's settings: which layer wins, the error for a mistake, what must not start."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Waiting is told from transfer, and the one who is waited for is named."""
+"""`split` separates waiting from transfer and names the rank that the others wait for."""
 
 import msgspec
 import numpy as np

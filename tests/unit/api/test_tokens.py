@@ -1,4 +1,4 @@
-"""Tokens: what each route asks for, who is let in, and how soon one that was revoked is not."""
+"""Tokens: the scope of each route, the callers it admits, how soon a revocation works."""
 
 import datetime as dt
 from pathlib import Path
@@ -46,7 +46,7 @@ def lines() -> set[str]:
 def test_every_route_is_open_or_asks_for_a_scope_and_no_line_is_about_nothing() -> None:
     closed = {line for line in lines() if not is_open(line.partition(" ")[2])}
     assert closed - set(SCOPES) == set(), "give these routes a scope in api/http/tokens/scopes.py"
-    assert set(SCOPES) - closed == set(), "these lines are about routes that are not there, or open"
+    assert set(SCOPES) - closed == set(), "these routes do not exist or need no token"
 
 
 def test_the_app_has_no_route_besides() -> None:
@@ -134,7 +134,7 @@ def test_a_file_that_is_wrong_is_refused_without_showing_a_token(
 
 
 class Kept(TokenTables):
-    """An inventory's tokens in memory; `broken` is one that does not answer."""
+    """An inventory's tokens in memory; with `broken` the inventory does not answer."""
 
     def __init__(self, *tokens: Token) -> None:
         self.rows = list(tokens)
@@ -193,7 +193,7 @@ def test_a_token_ends_when_it_is_due_or_revoked_and_says_which() -> None:
     assert book.is_empty()
     clock.now_s = NOW_S
     kept.rows = [msgspec.structs.replace(token, revoked_at=NOW)]
-    assert isinstance(book.find(text), Caller), "what was revoked is not known yet"
+    assert isinstance(book.find(text), Caller), "the service has not read the revocation yet"
     book.look()
     denial = book.find(text)
     assert reason_of(denial) is DenialReason.TOKEN_REVOKED
@@ -216,7 +216,7 @@ def test_while_the_inventory_is_away_what_was_known_stands(
     book.look()
     assert isinstance(book.find(text), Caller)
     said = [line for line in caplog.messages if "tokens stay as they were" in line]
-    assert len(said) == 1, "once, not every two seconds"
+    assert len(said) == 1, "the service logs this once, not every two seconds"
     kept.broken, kept.rows = False, []
     book.look()
     assert reason_of(book.find(text)) is DenialReason.UNKNOWN_TOKEN
@@ -253,7 +253,7 @@ def test_when_a_token_was_used_is_written_now_and_then() -> None:
     book.look()
     book.find(text)
     book.look()
-    assert len(kept.used) == 1, "the same five minutes"
+    assert len(kept.used) == 1, "the service writes one use in five minutes"
     clock.now_s += TOKEN_USED_SECONDS
     book.find(text)
     book.look()
@@ -268,7 +268,7 @@ def test_a_token_with_a_rate_is_told_to_wait() -> None:
     book.load()
     assert [isinstance(book.find(text), Caller) for _ in range(5)] == [True] * 4 + [False]
     book.look()
-    assert reason_of(book.find(text)) is DenialReason.TOKEN_RATE, "a look fills no bucket"
+    assert reason_of(book.find(text)) is DenialReason.TOKEN_RATE, "a reload refills no bucket"
     ticks.now_s += 0.5
     assert isinstance(book.find(text), Caller)
     assert reason_of(book.find(text)) is DenialReason.TOKEN_RATE

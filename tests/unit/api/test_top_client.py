@@ -1,4 +1,4 @@
-"""`top`'s questions: bounded, hostile answers told in words, and nothing raw gets through."""
+"""`top`'s requests: bounded answers, errors in words, and no raw text of the service."""
 
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
@@ -66,7 +66,7 @@ def texts(value: object) -> Iterator[str]:
 
 
 def hostile_service(request: httpx.Request) -> httpx.Response:
-    """Says the worst everywhere that a text may stand."""
+    """Answers with hostile text in every text field."""
     path, question = request.url.path, request.url.params.get("query", "")
     culprit = {"host": HOSTILE, "device": HOSTILE, "job": HOSTILE, "switch": HOSTILE}
     incident = {

@@ -53,7 +53,7 @@ def mistakes(topology: Topology, plan: Plan | None = None) -> list[Mistake]:
 
 
 def only(found: list[Mistake], kind: MistakeKind) -> Mistake:
-    """The one finding there is; it must have all that an operator needs."""
+    """The only finding; it must have every field that an operator needs."""
     assert [mistake.kind for mistake in found] == [kind], [mistake.what for mistake in found]
     mistake = found[0]
     assert mistake.what
@@ -167,7 +167,7 @@ def test_a_port_that_is_up_and_whose_neighbour_nobody_names_is_no_mistake() -> N
 
 
 def without_nic(topology: Topology, host: int, device: int, *, renamed: bool) -> Topology:
-    """A host that lost a NIC; drivers then may call each later one by the name before it."""
+    """A host that lost a NIC; its driver may then shift the names of the later NICs by one."""
     links: list[Link] = []
     for link in topology.links.values():
         ends = [link.id.a, link.id.b]
@@ -185,7 +185,7 @@ def without_nic(topology: Topology, host: int, device: int, *, renamed: bool) ->
 
 
 def by_interfaces(topology: Topology, host: str) -> Topology:
-    """The same while nobody knows which RDMA device is behind the host's interfaces."""
+    """The same topology before the agent maps the host's interfaces to RDMA devices."""
 
     def renamed(port: PortId) -> PortId:
         if port.host != host:
@@ -324,7 +324,7 @@ def test_what_a_pattern_says_of_leaves_is_held_against_them() -> None:
     assert {mistake.kind for mistake in found} == {MistakeKind.ASYMMETRIC}
 
 
-# --- what needs no plan -------------------------------------------------------------------------
+# --- findings without a cabling plan ------------------------------------------------------------
 
 
 def slower(topology: Topology, link: LinkId) -> Topology:
@@ -407,7 +407,7 @@ def test_ends_that_contradict_each_other() -> None:
 
 
 def test_a_cable_that_was_moved_a_moment_ago_is_no_contradiction() -> None:
-    """The old word is still there, and whoever said it has said something else since."""
+    """The old report is still stored, but its port has reported another neighbour since."""
     whole = simulated_topology(**RAIL)
     moved = swapped(whole, nic(3, 3), nic(3, 4))
     stale = tuple(

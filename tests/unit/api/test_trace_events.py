@@ -1,4 +1,4 @@
-"""What a trace draws of records, clocks and counters, and that it never looks far ahead."""
+"""The events that a trace draws from records, clocks and counters, with bounded lookahead."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from api.jobs.trace.event import Frame, Place, microseconds, stretch
 from api.jobs.trace.stream import Account
 from api.jobs.trace.subject import Ahead, Subject
 from api.jobs.trace.tracks import LANES_MAX, Track, Tracks
-from api.jobs.trace.troubles import Told, late_arrow, ranks_of, slow_arrow, told_arrow
+from api.jobs.trace.troubles import DrawnTrouble, late_arrow, ranks_of, slow_arrow, trouble_arrow
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
 from collector.contract.verdict import Culprit
@@ -31,7 +31,7 @@ def part(entry_ns: int, exit_ns: int, *, rank: int = 0, turn_ns: int | None = No
 
 
 def records(*rows: tuple[int, int, int], host: str = "node0") -> Records:
-    """Records of one communicator: sequence, entry and exit; ranks are counted."""
+    """Records of one communicator: sequence, entry and exit; ranks count up from 0."""
     count = len(rows)
     seen: dict[int, int] = {}
     ranks = []
@@ -199,7 +199,7 @@ def test_a_late_ranks_arrow_leads_from_its_computing_into_the_others_waiting() -
     late = put(part(900, 1_000, turn_ns=900), 1, outside_from_ns=100)
     victim = put(part(500, 1_000, rank=1, turn_ns=900), 2)
     assert late_arrow([late], victim) == ((Place(1, 101), 500), (Place(1, 2), 700))
-    assert late_arrow([victim], late) is None, "nobody waits for who was early"
+    assert late_arrow([victim], late) is None, "no rank waits for an early rank"
 
 
 def test_a_slow_ranks_arrow_leads_from_transfer_to_transfer() -> None:
@@ -210,10 +210,10 @@ def test_a_slow_ranks_arrow_leads_from_transfer_to_transfer() -> None:
 
 
 def test_where_no_rank_is_guilty_the_arrow_comes_from_the_incident() -> None:
-    told = Told(None, Place(1, 9), 450, 2_000)  # type: ignore[arg-type]
+    told = DrawnTrouble(None, Place(1, 9), 450, 2_000)  # type: ignore[arg-type]
     victim = put(part(0, 1_000, turn_ns=400), 2)
-    assert told_arrow(told, victim, is_compute=False) == ((Place(1, 9), 725), (Place(1, 2), 725))
-    assert told_arrow(told, victim, is_compute=True) is None, "it was over before"
+    assert trouble_arrow(told, victim, is_compute=False) == ((Place(1, 9), 725), (Place(1, 2), 725))
+    assert trouble_arrow(told, victim, is_compute=True) is None, "it ended before the incident"
 
 
 def test_a_culprits_ranks_are_those_on_its_nic_or_gpu() -> None:

@@ -27,7 +27,7 @@ from collector.contract import wire
 from collector.contract.collective import Collective, Operation, StepSpan
 from collector.contract.errors import SettingsError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources import Source, SourceSettings
 from tests.doubles.fakes import SECOND_NS, HandClock, sample
@@ -47,7 +47,7 @@ class SteadySource:
 
     def read(self, host: Host) -> Iterator[Reading]:
         yield Sample(Series("fabric_port_up", PORT), 1.0, host.now_ns())
-        yield Missing(Series("fabric_port_gone", PORT), Reason.ABSENT, "")
+        yield Missing(Series("fabric_port_gone", PORT), UnreadReason.ABSENT, "")
 
 
 class BrokenSource(SteadySource):
@@ -85,7 +85,7 @@ def report(*readings: Reading, monotonic_ns: int = 0, fresh: int = 0) -> Report:
 def test_the_buffer_takes_what_is_new_and_absences_as_samples() -> None:
     buffer = Buffer(Meter())
     event = Event(kind="xid", time_ns=1, labels={})
-    missing = Missing(Series("m", PORT), Reason.TIMEOUT, "")
+    missing = Missing(Series("m", PORT), UnreadReason.TIMEOUT, "")
     news = (sample("new", 1), event, missing, collective(3), SPAN)
     buffer.publish(report(sample("old", 0), *news, fresh=1))
     content = buffer.take()

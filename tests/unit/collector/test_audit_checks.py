@@ -12,7 +12,7 @@ from collector.audit.fleet import judge_fleet
 from collector.audit.judge import blinded, check_names, judge_host
 from collector.audit.settings import IDENTIFYING
 from collector.contract.errors import SettingsError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from tests.worlds.audit_cases import Changes, good_host
 
 NICS = ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3")
@@ -286,6 +286,6 @@ def test_a_wrong_file_of_expectations_is_explained(text: str, why: str) -> None:
 
 
 def test_what_could_not_be_read_names_the_checks_that_miss_it() -> None:
-    unread = Unread("", "acs_redirecting_bridges", Reason.UNREADABLE)
+    unread = Unread("", "acs_redirecting_bridges", UnreadReason.UNREADABLE)
     assert blinded(unread) == ["peer_to_peer"]
-    assert "nccl_transport" in blinded(Unread("", "NCCL environment", Reason.UNREADABLE))
+    assert "nccl_transport" in blinded(Unread("", "NCCL environment", UnreadReason.UNREADABLE))

@@ -6,7 +6,7 @@ import pytest
 
 from collector.audit import facts as facts_module
 from collector.audit.facts import FACTS_MAX, Facts
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.reading.configuration import gather as gather_module
 from collector.reading.configuration.gather import Gatherer
@@ -204,7 +204,7 @@ def test_long_and_unprintable_values_are_cut() -> None:
 def test_what_several_devices_refuse_alike_is_reported_once(tmp_path: Path) -> None:
     gatherer = gather(tmp_path)
     for number in range(6):
-        gatherer.miss(f"mlx5_{number}", "setting", Reason.UNREADABLE, "only root")
+        gatherer.miss(f"mlx5_{number}", "setting", UnreadReason.UNREADABLE, "only root")
     (unread,) = gatherer.finish().unread
     assert unread.device == ""
     assert unread.detail == "mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 2 more: only root"
@@ -216,7 +216,7 @@ def test_programs_have_a_deadline_together(tmp_path: Path, monkeypatch: pytest.M
     gatherer = gather(tmp_path)
     assert gatherer.run("active_mtu", "ibv_devinfo") == ""
     (unread,) = gatherer.finish().unread
-    assert unread.reason is Reason.TIMEOUT
+    assert unread.reason is UnreadReason.TIMEOUT
 
 
 def test_a_machine_without_nics_and_gpus_has_no_facts(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collector.bursts.process import FastSampler, Message
 from collector.bursts.replay import replay
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.wire import CaptureRequest
 from collector.doors.host import Host
 from collector.sources.bursts import CAPTURE_SECONDS_MAX, DISCOVER_SECONDS, Bursts, Settings
@@ -125,7 +125,7 @@ def test_counters_beyond_the_bound_are_named(tmp_path: Path) -> None:
     readings = list(Bursts(Settings()).read(host))
     assert len(host.samplers[0].plan.counters) == COUNTERS_MAX
     left_out = [each for each in readings if isinstance(each, Missing)]
-    assert [each.reason for each in left_out] == [Reason.NOT_SUPPORTED] * 2
+    assert [each.reason for each in left_out] == [UnreadReason.NOT_SUPPORTED] * 2
 
 
 def test_a_slower_rate_keeps_the_sampler_and_a_new_port_replaces_it(host: FakeHost) -> None:

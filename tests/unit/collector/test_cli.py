@@ -1,4 +1,4 @@
-"""The command line: verbs, exit statuses, and what a mistake is told."""
+"""The command line: verbs, exit statuses, and the error for each mistake."""
 
 import importlib
 import subprocess
@@ -30,7 +30,7 @@ class FileSource:
 
 @pytest.fixture(autouse=True)
 def no_logging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logging is set up once in a process, and here that is pytest's business."""
+    """A process sets up logging once, and in tests pytest does that."""
     monkeypatch.setattr(agent_cli, "set_up_logging", lambda _: None)
 
 

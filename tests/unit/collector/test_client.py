@@ -1,4 +1,4 @@
-"""The client for schedulers: every question and answer is the interface's, and doubt is said."""
+"""The schedulers' client: requests and answers match the OpenAPI document; it reports doubt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 class Asked:
-    """A question that came."""
+    """A request that the service received."""
 
     def __init__(self, method: str, target: str, headers: dict[str, str], body: bytes) -> None:
         self.method, self.headers, self.body = method, headers, body
@@ -33,7 +33,7 @@ class Asked:
 
 
 class Service:
-    """A service that answers what it is told to answer, and remembers what it was asked."""
+    """A fake service that answers with ``answer`` and records each request."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -68,7 +68,7 @@ def service() -> Iterator[tuple[Service, str]]:
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = reply  # noqa: N815 - their names
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     with serving(Handler) as url:
         yield told, url
@@ -88,11 +88,11 @@ def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
         server.server_close()
 
 
-# --- the interface's document --------------------------------------------------------------------
+# --- the OpenAPI document ------------------------------------------------------------------------
 
 
 def operation(asked: Asked) -> tuple[str, dict[str, Any]]:
-    """The operation of the document that a question is."""
+    """The OpenAPI operation that this request calls."""
     for template, methods in OPENAPI["paths"].items():
         pattern = re.sub(r"\\\{[^}]*\\\}", "[^/]+", re.escape(template))
         if re.fullmatch(pattern, asked.path) and asked.method.lower() in methods:
@@ -107,7 +107,7 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def example(schema: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
-    """Something of this shape, with everything in it that may be."""
+    """A value of this schema, with every optional field."""
     schema = resolved(schema)
     if "anyOf" in schema:
         return example(schema["anyOf"][0])
@@ -126,7 +126,7 @@ def example(schema: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
 
 
 def by_the_document(asked: Asked) -> Answer:
-    """An answer of the shape that the interface promises for this question."""
+    """An answer with the schema that the OpenAPI document has for this request."""
     responses = operation(asked)[1]["responses"]
     schema = responses["200"]["content"]["application/json"]["schema"]
     made = example(schema)
@@ -136,7 +136,7 @@ def by_the_document(asked: Asked) -> Answer:
 
 
 def ask_everything(client: Client) -> None:
-    """Every question there is, with everything that can be said."""
+    """Call every method of the client with every argument."""
     client.health()
     client.health(wait_seconds=5.0)
     client.host_health("node1")
@@ -166,7 +166,7 @@ def ask_everything(client: Client) -> None:
 
 
 def test_every_question_and_answer_is_the_interfaces(service: tuple[Service, str]) -> None:
-    """Paths, parameters and bodies exist; every field of ours is in the answers, with its type."""
+    """Paths, parameters and bodies exist; each answer has every field of the client, typed."""
     told, url = service
     with Client(url) as client:
         ask_everything(client)
@@ -198,7 +198,7 @@ def test_every_method_of_the_client_was_asked(service: tuple[Service, str]) -> N
     assert told.asked
 
 
-# --- asking again, and not -----------------------------------------------------------------------
+# --- retries and refusals ------------------------------------------------------------------------
 
 
 def refuses(status: int, *, retry_after: str = "", **said: str) -> Callable[[Asked], Answer]:
@@ -207,7 +207,7 @@ def refuses(status: int, *, retry_after: str = "", **said: str) -> Callable[[Ask
 
 
 class Turns:
-    """Answers in turn; the last one again and again."""
+    """Gives the answers in turn, then repeats the last one."""
 
     def __init__(self, *answers: Callable[[Asked], Answer | None]) -> None:
         self._answers = list(answers)

@@ -12,7 +12,7 @@ import pytest
 
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors import fetch
 from collector.doors.fetch import Fetcher
 from collector.doors.host import Host
@@ -50,7 +50,9 @@ def values(readings: list[Reading]) -> dict[str, float]:
 def test_a_blank_is_an_absence(tmp_path: Path, blank: str) -> None:
     host = write_page(tmp_path, f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} {blank}")
     readings = read(Dcgm(Settings(url=URL)), host)
-    assert [each.reason for each in readings if isinstance(each, Missing)] == [Reason.NOT_SUPPORTED]
+    assert [each.reason for each in readings if isinstance(each, Missing)] == [
+        UnreadReason.NOT_SUPPORTED
+    ]
     assert "fabric_gpu_temperature_celsius" not in values(readings)
 
 
@@ -182,9 +184,9 @@ def test_redirects_and_errors_are_named_and_not_followed(fetcher: Fetcher) -> No
     with serve() as address:
         moved = refusal(fetcher, f"{address}/moved")
         assert "127.0.0.1:1/secret" in moved.detail
-        assert moved.reason is Reason.UNREADABLE
+        assert moved.reason is UnreadReason.UNREADABLE
         assert refusal(fetcher, f"{address}/nothing").detail == "status 404"
-    assert refusal(fetcher, f"{address}/metrics").reason is Reason.UNREADABLE  # gone
+    assert refusal(fetcher, f"{address}/metrics").reason is UnreadReason.UNREADABLE  # gone
 
 
 def test_an_answer_is_bounded_in_size_and_time(
@@ -193,10 +195,10 @@ def test_an_answer_is_bounded_in_size_and_time(
     monkeypatch.setattr(fetch, "ANSWER_BYTES_MAX", 4999)
     with serve() as address:
         assert "ANSWER_BYTES_MAX = 4999" in refusal(fetcher, f"{address}/large").detail
-        assert refusal(fetcher, f"{address}/silent", 0.1).reason is Reason.TIMEOUT
-        assert refusal(fetcher, f"{address}/drip", 0.3).reason is Reason.TIMEOUT
+        assert refusal(fetcher, f"{address}/silent", 0.1).reason is UnreadReason.TIMEOUT
+        assert refusal(fetcher, f"{address}/drip", 0.3).reason is UnreadReason.TIMEOUT
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://a/b", "", "http://[", "http://"])
 def test_only_web_addresses_are_fetched(fetcher: Fetcher, url: str) -> None:
-    assert refusal(fetcher, url).reason is Reason.UNREADABLE
+    assert refusal(fetcher, url).reason is UnreadReason.UNREADABLE

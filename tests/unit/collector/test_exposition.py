@@ -7,7 +7,7 @@ import pytest
 from collector.agent.exposition import Renderer, format_value, render
 from collector.contract.catalog import Catalog, CatalogFile, Kind, Metric, Target
 from collector.contract.model import Event, Missing, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from tests.doubles.fakes import sample
 
 CATALOG = Catalog(
@@ -100,7 +100,7 @@ def test_a_series_label_wins_over_a_common_one() -> None:
 
 
 def test_an_absence_is_a_line_with_its_reason_and_an_event_is_none() -> None:
-    missing = Missing(Series("fabric_port_x", {"device": "d"}), Reason.NOT_SUPPORTED, "N/A")
+    missing = Missing(Series("fabric_port_x", {"device": "d"}), UnreadReason.NOT_SUPPORTED, "N/A")
     event = Event(kind="xid", time_ns=1, labels={})
     text = render([missing, event, sample("m", 1.0)], {"host": "n"}, "ib_sysfs")
     lines = [line for line in text.splitlines() if not line.startswith("#")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.parsing.lines import LINE_BYTES_MAX
 from collector.reading import follow
 from collector.reading.follow import READ_BYTES, Follower, find_files, find_folders
@@ -186,7 +186,7 @@ def test_links_pipes_and_folders_are_no_files(place: Place) -> None:
         place.host.read_at("logs/link.log", 0, 10)
     with pytest.raises(HostError) as caught:
         place.host.read_at("logs/pipe.log", 0, 10)
-    assert caught.value.reason is Reason.NOT_SUPPORTED
+    assert caught.value.reason is UnreadReason.NOT_SUPPORTED
 
 
 def test_another_file_under_the_name_is_not_read(place: Place) -> None:
@@ -196,7 +196,7 @@ def test_another_file_under_the_name_is_not_read(place: Place) -> None:
     (place.folder / "b.log").rename(place.folder / "a.log")
     with pytest.raises(HostError) as caught:
         place.host.read_at("logs/a.log", 0, 10, identity)
-    assert caught.value.reason is Reason.ABSENT
+    assert caught.value.reason is UnreadReason.ABSENT
 
 
 def test_patterns_find_folders(place: Place) -> None:
@@ -215,7 +215,7 @@ def test_patterns_find_folders(place: Place) -> None:
 def test_a_name_with_a_nul_is_absent(place: Place) -> None:
     with pytest.raises(HostError) as caught:
         place.host.stat("logs/\0")
-    assert caught.value.reason is Reason.ABSENT
+    assert caught.value.reason is UnreadReason.ABSENT
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
-from collector.switches.gnmi.board import Board, Feed
+from collector.switches.gnmi.leaves import Feed, SwitchLeaves
 from collector.switches.gnmi.model import (
     Connection,
     GnmiError,
@@ -76,7 +76,7 @@ def make_stream(talk: Talk, clock: HandClock, pauses: int = 1) -> tuple[Stream, 
     stream = Stream(
         name="leaf-1",
         connect=connect,
-        board=Board("leaf-1", {}),
+        leaves=SwitchLeaves("leaf-1", {}),
         feed=Feed(profile_named("openconfig").streams[0]),
         wanted=WANTED,
         clock=Clock(lambda: clock.wall_ns, lambda: clock.steady_ns),
@@ -88,7 +88,7 @@ def make_stream(talk: Talk, clock: HandClock, pauses: int = 1) -> tuple[Stream, 
 
 
 def fail(_: Request) -> Iterator[Message]:
-    raise GnmiError(Reason.UNREADABLE, "out of reach")
+    raise GnmiError(UnreadReason.UNREADABLE, "out of reach")
 
 
 def test_pauses_double_up_to_a_bound_and_are_spread() -> None:
@@ -123,7 +123,10 @@ def test_a_mistake_of_ours_is_named_and_the_stream_goes_on(
     stream, pauses = make_stream(talk, HandClock(), 2)
     stream._run()
     assert stream.error is not None
-    assert (stream.error.reason, stream.error.detail) == (Reason.FAILED, "RuntimeError: a bug")
+    assert (stream.error.reason, stream.error.detail) == (
+        UnreadReason.FAILED,
+        "RuntimeError: a bug",
+    )
     assert len(pauses.taken) == 2
     assert "a bug" in caplog.text
 
@@ -169,7 +172,7 @@ def test_what_is_refused_is_found_out_and_asked_again_after_a_while() -> None:
     def talk(request: Request) -> Iterator[Message]:
         asked.append(request.subscriptions)
         if any(each.on_change or each.path == "/b" for each in request.subscriptions):
-            raise GnmiError(Reason.NOT_SUPPORTED, "no")
+            raise GnmiError(UnreadReason.NOT_SUPPORTED, "no")
         yield Synced()
 
     stream, pauses = make_stream(talk, clock, 2)
@@ -186,7 +189,7 @@ def test_what_is_refused_is_found_out_and_asked_again_after_a_while() -> None:
 
 def test_a_switch_that_refuses_everything_is_left_in_peace_for_a_while() -> None:
     def talk(_: Request) -> Iterator[Message]:
-        raise GnmiError(Reason.NOT_SUPPORTED, "no")
+        raise GnmiError(UnreadReason.NOT_SUPPORTED, "no")
 
     stream, pauses = make_stream(talk, HandClock(), 3)
     stream._run()
@@ -200,7 +203,9 @@ def test_a_switch_that_goes_away_while_it_is_found_out_is_found_out_again_later(
     def talk(_: Request) -> Iterator[Message]:
         answer = next(answers)
         if answer is not None:
-            raise GnmiError(Reason.NOT_SUPPORTED if answer == "no" else Reason.UNREADABLE, answer)
+            raise GnmiError(
+                UnreadReason.NOT_SUPPORTED if answer == "no" else UnreadReason.UNREADABLE, answer
+            )
         yield Synced()
 
     stream, _ = make_stream(talk, HandClock(), 2)

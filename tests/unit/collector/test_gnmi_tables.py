@@ -10,9 +10,9 @@ import pytest
 from collector.contract.catalog import Kind, load_catalog
 from collector.contract.errors import CatalogError
 from collector.sources.gnmi import Settings
-from collector.switches.gnmi.board import ALIAS, SWITCH_INFO
 from collector.switches.gnmi.decode import parse_path
 from collector.switches.gnmi.feed import strip_module
+from collector.switches.gnmi.leaves import ALIAS, SWITCH_INFO
 from collector.switches.gnmi.tables import (
     DatabaseIndex,
     Leaf,

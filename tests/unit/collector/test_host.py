@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors import host as host_module
 from collector.doors.host import (
     REFUSED_RETRY_SECONDS,
@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def refusal(host: Host, path: str) -> Reason:
+def refusal(host: Host, path: str) -> UnreadReason:
     with pytest.raises(HostError) as caught:
         host.reread(path)
     assert caught.value.path == path
@@ -53,18 +53,18 @@ def refusal(host: Host, path: str) -> Reason:
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (errno.ENOENT, Reason.ABSENT),
-        (errno.ENOTDIR, Reason.ABSENT),
-        (errno.EINVAL, Reason.NOT_SUPPORTED),
-        (errno.EOPNOTSUPP, Reason.NOT_SUPPORTED),
-        (errno.EACCES, Reason.UNREADABLE),
-        (errno.EPERM, Reason.UNREADABLE),
-        (errno.EIO, Reason.UNREADABLE),
-        (errno.ENODEV, Reason.UNREADABLE),
-        (errno.ELOOP, Reason.UNREADABLE),
+        (errno.ENOENT, UnreadReason.ABSENT),
+        (errno.ENOTDIR, UnreadReason.ABSENT),
+        (errno.EINVAL, UnreadReason.NOT_SUPPORTED),
+        (errno.EOPNOTSUPP, UnreadReason.NOT_SUPPORTED),
+        (errno.EACCES, UnreadReason.UNREADABLE),
+        (errno.EPERM, UnreadReason.UNREADABLE),
+        (errno.EIO, UnreadReason.UNREADABLE),
+        (errno.ENODEV, UnreadReason.UNREADABLE),
+        (errno.ELOOP, UnreadReason.UNREADABLE),
     ],
 )
-def test_every_error_number_has_a_reason(code: int, reason: Reason) -> None:
+def test_every_error_number_has_a_reason(code: int, reason: UnreadReason) -> None:
     assert reason_for(code) is reason
 
 
@@ -99,22 +99,22 @@ def test_read_gives_the_whole_file(host: Host, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_absent(host: Host) -> None:
-    assert refusal(host, "sys/nothing") is Reason.ABSENT
+    assert refusal(host, "sys/nothing") is UnreadReason.ABSENT
 
 
 def test_a_directory_in_place_of_a_file_is_unreadable(host: Host, tmp_path: Path) -> None:
     (tmp_path / "counter").mkdir()
-    assert refusal(host, "counter") is Reason.UNREADABLE
+    assert refusal(host, "counter") is UnreadReason.UNREADABLE
 
 
 def test_a_link_to_itself_is_unreadable(host: Host, tmp_path: Path) -> None:
     write_link(tmp_path, "loop", "loop")
-    assert refusal(host, "loop") is Reason.UNREADABLE
+    assert refusal(host, "loop") is UnreadReason.UNREADABLE
 
 
 def test_a_pipe_does_not_hang_the_agent(host: Host, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert refusal(host, "pipe") is Reason.UNREADABLE
+    assert refusal(host, "pipe") is UnreadReason.UNREADABLE
 
 
 def test_reread_sees_a_file_that_changed_in_place(host: Host, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_reread_all_answers_in_order_and_each_for_itself(host: Host, tmp_path: P
     first, absent, third = host.reread_all(["a", "b", "c"])
     assert (first, third) == (b"1\n", b"3\n")
     assert isinstance(absent, HostError)
-    assert absent.reason is Reason.ABSENT
+    assert absent.reason is UnreadReason.ABSENT
     host.close()
 
 
@@ -190,11 +190,11 @@ def test_a_refusal_is_remembered_and_asked_again_later(
     host: Host, tmp_path: Path, clock: Clock
 ) -> None:
     write_link(tmp_path, "counter", f"/{LO_SPEED}")
-    assert refusal(host, "counter") is Reason.NOT_SUPPORTED
+    assert refusal(host, "counter") is UnreadReason.NOT_SUPPORTED
     # The device now answers; the refusal holds until the time is over.
     (tmp_path / "counter").unlink()
     write_files(tmp_path, {"counter": "5"})
-    assert refusal(host, "counter") is Reason.NOT_SUPPORTED
+    assert refusal(host, "counter") is UnreadReason.NOT_SUPPORTED
     with pytest.raises(HostError):
         host.read("counter")
     clock.seconds += REFUSED_RETRY_SECONDS
@@ -203,7 +203,7 @@ def test_a_refusal_is_remembered_and_asked_again_later(
 
 
 def test_other_failures_are_asked_again_at_once(host: Host, tmp_path: Path) -> None:
-    assert refusal(host, "counter") is Reason.ABSENT
+    assert refusal(host, "counter") is UnreadReason.ABSENT
     write_files(tmp_path, {"counter": "5"})
     assert host.reread("counter") == b"5\n"
     host.close()
@@ -221,7 +221,7 @@ def test_list_is_sorted_and_leaves_out_what_is_no_text(host: Host, tmp_path: Pat
 def test_list_of_nothing_is_absent(host: Host) -> None:
     with pytest.raises(HostError) as caught:
         host.list("sys/class/infiniband")
-    assert caught.value.reason is Reason.ABSENT
+    assert caught.value.reason is UnreadReason.ABSENT
 
 
 def test_links_need_not_lead_anywhere(host: Host, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_links_need_not_lead_anywhere(host: Host, tmp_path: Path) -> None:
     for path in ("file", "nothing"):
         with pytest.raises(HostError) as caught:
             host.link_target(path)
-        assert caught.value.reason is Reason.ABSENT
+        assert caught.value.reason is UnreadReason.ABSENT
 
 
 # --- ethtool -------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def test_ethtool_of_a_capture(host: Host, tmp_path: Path) -> None:
 def test_a_capture_without_statistics_is_of_an_interface_without(host: Host) -> None:
     with pytest.raises(HostError) as caught:
         host.ethtool_stats("eth0")
-    assert caught.value.reason is Reason.NOT_SUPPORTED
+    assert caught.value.reason is UnreadReason.NOT_SUPPORTED
 
 
 def test_names_may_hold_colons() -> None:
@@ -271,11 +271,11 @@ def test_the_ioctl_answers_on_this_machine() -> None:
     live = Host()
     with pytest.raises(HostError) as caught:
         live.ethtool_stats("lo")
-    assert caught.value.reason is Reason.NOT_SUPPORTED
+    assert caught.value.reason is UnreadReason.NOT_SUPPORTED
     for name in ("nosuch0", "a-name-longer-than-an-interface-may-have"):
         with pytest.raises(HostError) as caught:
             live.ethtool_stats(name)
-        assert caught.value.reason is Reason.UNREADABLE
+        assert caught.value.reason is UnreadReason.UNREADABLE
     live.close()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources import host as source_module
 from collector.sources.host import (
@@ -144,7 +144,7 @@ def test_missing_permission_is_reported(machine: Machine) -> None:
         for each in Watch(machine).read()
         if isinstance(each, Missing) and each.series.metric == "fabric_host_gpu_processes"
     ]
-    assert missing.reason is Reason.UNREADABLE
+    assert missing.reason is UnreadReason.UNREADABLE
     assert "CAP_SYS_PTRACE" in missing.detail
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.commands import Output
 from collector.reading.infiniband import FORGET_SECONDS
 from collector.sources.ib_fabric import DETAILS_MAX, IbFabric, Settings
@@ -146,7 +146,7 @@ def values(readings: list[Reading], metric: str) -> dict[tuple[str, str], float]
     return found
 
 
-def reasons(readings: list[Reading], metric: str) -> dict[tuple[str, str], Reason]:
+def reasons(readings: list[Reading], metric: str) -> dict[tuple[str, str], UnreadReason]:
     found = {}
     for each in readings:
         if isinstance(each, Missing) and each.series.metric == metric:
@@ -171,18 +171,18 @@ def test_it_is_off_unless_enabled(machine: Machine) -> None:
 
 def test_a_host_without_the_programs_reports_it(machine: Machine) -> None:
     def refuse(words: list[str]) -> Output:
-        raise HostError(Reason.ABSENT, words[0], "there is no such program on this machine")
+        raise HostError(UnreadReason.ABSENT, words[0], "there is no such program on this machine")
 
     machine.answer = refuse
     readings = read(make(), machine)
-    assert reasons(readings, "fabric_subnet_scans_total") == {("", ""): Reason.ABSENT}
+    assert reasons(readings, "fabric_subnet_scans_total") == {("", ""): UnreadReason.ABSENT}
     assert values(readings, "fabric_subnet_switches") == {("", ""): 0}
 
 
 def test_a_fabric_that_may_not_be_asked_is_unreadable(machine: Machine) -> None:
     machine.answer = lambda _: Output(b"", b"ibwarn: [7] can't open UMAD port ((null):0)\n", 1)
     (absence,) = [each for each in read(make(), machine) if isinstance(each, Missing)]
-    assert absence.reason is Reason.UNREADABLE
+    assert absence.reason is UnreadReason.UNREADABLE
     assert absence.detail == "iblinkinfo: can't open UMAD port ((null):0)"
 
 
@@ -261,7 +261,7 @@ def test_no_program_gets_more_time_than_is_left(machine: Machine, board: Switchb
     assert machine.seconds == sorted(machine.seconds, reverse=True)
     assert len(machine.asked) == 3
     assert values(readings, "fabric_switch_up") == {("leaf", ""): 1, ("spine", ""): 0}
-    assert reasons(readings, "fabric_switch_poll_values") == {("spine", ""): Reason.TIMEOUT}
+    assert reasons(readings, "fabric_switch_poll_values") == {("spine", ""): UnreadReason.TIMEOUT}
 
 
 def test_who_got_no_time_comes_first_the_next_time(machine: Machine, board: Switchboard) -> None:
@@ -285,7 +285,7 @@ def test_a_silent_switch_has_one_absence_and_its_neighbours_none(
     readings = read(source, machine)
     missing = [each for each in readings if isinstance(each, Missing)]
     assert [(each.series.metric, each.reason) for each in missing] == [
-        ("fabric_switch_poll_values", Reason.TIMEOUT)
+        ("fabric_switch_poll_values", UnreadReason.TIMEOUT)
     ]
     assert set(values(readings, "fabric_port_symbol_errors_total")) == {
         ("leaf", "1"),
@@ -330,7 +330,7 @@ def test_half_a_number_is_no_number(machine: Machine, board: Switchboard) -> Non
     machine.answer = cut
     readings = read(make(), machine)
     assert ("leaf", "2") not in values(readings, TICKED)
-    assert reasons(readings, TICKED)["leaf", "2"] is Reason.TIMEOUT
+    assert reasons(readings, TICKED)["leaf", "2"] is UnreadReason.TIMEOUT
     assert values(readings, TICKED)["leaf", "1"] == 0
 
 
@@ -373,7 +373,7 @@ def test_a_tick_is_as_long_as_the_chip_reports(
 def test_ticks_of_an_unknown_chip_are_only_ticks(machine: Machine, board: Switchboard) -> None:
     board.devices[LEAF] = 0x1234
     readings = read(make(), machine)
-    assert reasons(readings, WAITED)["leaf", "1"] is Reason.NOT_SUPPORTED
+    assert reasons(readings, WAITED)["leaf", "1"] is UnreadReason.NOT_SUPPORTED
     assert values(readings, TICKED)["leaf", "1"] == 0
     assert ("spine", "1") in values(readings, WAITED)
 
@@ -422,7 +422,7 @@ def test_a_state_of_another_shape_is_ignored(machine: Machine) -> None:
 def test_a_wait_that_is_not_counted_is_not_zero(machine: Machine, board: Switchboard) -> None:
     board.capabilities = 0x0300
     readings = read(make(), machine)
-    assert reasons(readings, TICKED)["leaf", "1"] is Reason.NOT_SUPPORTED
+    assert reasons(readings, TICKED)["leaf", "1"] is UnreadReason.NOT_SUPPORTED
     assert values(readings, TICKED) == {}
 
 
@@ -433,9 +433,11 @@ def test_numbers_are_read_as_narrow_where_the_port_has_no_wide_ones(
     board.counters[1, 1] = {"PortXmitData": (1 << 32) - 1, "SymbolErrorCounter": 65_535}
     readings = read(make(), machine)
     assert reasons(readings, "fabric_port_transmit_bytes_total") == {
-        ("leaf", "1"): Reason.SATURATED
+        ("leaf", "1"): UnreadReason.SATURATED
     }
-    assert reasons(readings, "fabric_port_symbol_errors_total") == {("leaf", "1"): Reason.SATURATED}
+    assert reasons(readings, "fabric_port_symbol_errors_total") == {
+        ("leaf", "1"): UnreadReason.SATURATED
+    }
 
 
 # --- discards ------------------------------------------------------------------------------------
@@ -467,7 +469,7 @@ def test_a_switch_that_refuses_details_is_left_alone_for_a_while(
     source = make()
     readings = read(source, machine)
     assert reasons(readings, "fabric_port_transmit_inactive_discards_total") == {
-        ("spine", "1"): Reason.UNREADABLE
+        ("spine", "1"): UnreadReason.UNREADABLE
     }
     board.counters[2, 1] = {"PortXmitDiscards": 13}
     read(source, machine)

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.reading.ufm import meaning_of
 from collector.sources.ib_fabric import IbFabric, Settings
@@ -92,7 +92,7 @@ def test_the_wide_counter_wins_wherever_it_stands(tmp_path: Path, order: int) ->
 def test_a_counter_at_its_end_is_saturated(tmp_path: Path) -> None:
     page = f"LinkDownedCounter{{{LABELS}}} 255\nPortXmitWaitExtended{{{LABELS}}} {(1 << 64) - 1}\n"
     missing = [each for each in read(tmp_path, page) if isinstance(each, Missing)]
-    assert {each.reason for each in missing} == {Reason.SATURATED}
+    assert {each.reason for each in missing} == {UnreadReason.SATURATED}
     assert len(missing) == 2
 
 
@@ -134,14 +134,17 @@ def test_places_that_are_none_are_left_out(tmp_path: Path, labels: str) -> None:
 def test_what_is_no_count_is_named(tmp_path: Path, value: str) -> None:
     readings = read(tmp_path, f"PortXmitDataExtended{{{LABELS}}} {value}\n")
     missing = [each for each in readings if isinstance(each, Missing)]
-    assert [each.reason for each in missing] == [Reason.UNPARSEABLE]
+    assert [each.reason for each in missing] == [UnreadReason.UNPARSEABLE]
 
 
 def test_a_page_that_cannot_be_fetched_is_reported(tmp_path: Path) -> None:
     source = IbFabric(Settings(enabled=True, ufm_url=URL))
     (absence,) = source.read(Host(tmp_path))
     assert isinstance(absence, Missing)
-    assert (absence.series.metric, absence.reason) == ("fabric_subnet_switches", Reason.ABSENT)
+    assert (absence.series.metric, absence.reason) == (
+        "fabric_subnet_switches",
+        UnreadReason.ABSENT,
+    )
     assert absence.detail.startswith(URL)
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources.ib_sysfs import (
     IbSysfs,
@@ -143,7 +143,7 @@ def test_a_clamped_counter_is_an_absence(tree: Path, file: str, bits: int, metri
     put(tree, f"counters/{file}", 2**bits - 1)
     reading = find(list(source.read(host)), metric)
     assert isinstance(reading, Missing)
-    assert reading.reason is Reason.SATURATED
+    assert reading.reason is UnreadReason.SATURATED
     put(tree, f"counters/{file}", 0)
     assert value(source, host, metric) == 0
 

@@ -15,7 +15,7 @@ from collector.contract.collective import Collective, Operation, StepSpan
 from collector.contract.communicator import group_communicator
 from collector.contract.errors import ParseError
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.formats import Origin, Record, kineto
 from collector.formats.kineto import FORMAT, read_trace
@@ -377,7 +377,7 @@ def test_a_trace_that_goes_while_it_is_read_is_named(
     path.unlink()
     put(tmp_path, "rank3.json", trace([]))
     absences = [each for each in source.read(host) if isinstance(each, Missing)]
-    assert {each.reason for each in absences} <= {Reason.ABSENT}
+    assert {each.reason for each in absences} <= {UnreadReason.ABSENT}
     assert value(list(source.read(host)), "fabric_step_profile_backlog_bytes") == 0
 
 

@@ -8,7 +8,7 @@ import pytest
 from collector.agent.schedule import Looks
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.netlink import LinkMessage, LinkNews
 from collector.sources import links as links_module
 from collector.sources.links import Links, Settings
@@ -29,7 +29,7 @@ class KernelHost(HandHost):
 
     def link_news(self) -> LinkNews:
         if self.is_silent:
-            raise HostError(Reason.ABSENT, "rtnetlink", "no such socket")
+            raise HostError(UnreadReason.ABSENT, "rtnetlink", "no such socket")
         return self.news.pop(0) if self.news else LinkNews([])
 
 

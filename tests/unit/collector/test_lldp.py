@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources import lldp
 from collector.sources.lldp import Neighbour, parse_neighbours
@@ -130,7 +130,7 @@ def test_a_daemon_that_does_not_run_is_named(
     script = 'echo "[WARN/control] unable to connect to socket: No such file" >&2; exit 1'
     [missing] = read(monkeypatch, tmp_path, script)
     assert isinstance(missing, Missing)
-    assert missing.reason is Reason.UNREADABLE
+    assert missing.reason is UnreadReason.UNREADABLE
     assert "unable to connect" in missing.detail
 
 
@@ -158,7 +158,7 @@ def test_a_program_that_hangs_is_stopped_and_named(
     monkeypatch.setattr(lldp, "COMMAND_SECONDS", 0.05)
     [missing] = read(monkeypatch, tmp_path, "exec sleep 60")
     assert isinstance(missing, Missing)
-    assert missing.reason is Reason.TIMEOUT
+    assert missing.reason is UnreadReason.TIMEOUT
 
 
 def test_more_neighbours_than_a_host_can_have_are_counted(tmp_path: Path) -> None:

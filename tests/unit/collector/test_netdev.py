@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from collector.contract.model import Missing, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources.netdev import NetDev, Settings
 from tests.fixtures.trees import write_files, write_link
@@ -39,7 +39,7 @@ def test_the_speed_comes_back_with_the_link(tmp_path: Path) -> None:
     speeds = [each for each in source.read(host) if is_speed(each)]
     assert [type(each) for each in speeds] == [Missing]
     assert isinstance(speeds[0], Missing)
-    assert speeds[0].reason is Reason.NOT_SUPPORTED
+    assert speeds[0].reason is UnreadReason.NOT_SUPPORTED
     write_interface(tmp_path, "eth0")
     speeds = [each for each in source.read(host) if is_speed(each)]
     assert [each.value for each in speeds if isinstance(each, Sample)] == [100_000_000_000]

@@ -11,7 +11,7 @@ import pytest
 
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.doors.nvml import (
     EVENT_TYPES,
@@ -83,7 +83,7 @@ def test_what_is_refused_is_not_asked_again_for_minutes(host: GpuHost) -> None:
     host.gpu["power"] = {"error": NOT_SUPPORTED}
     source = NvmlSource(Settings())
     first = absences(read(source, host))
-    assert first["fabric_gpu_power_watts"].reason is Reason.NOT_SUPPORTED
+    assert first["fabric_gpu_power_watts"].reason is UnreadReason.NOT_SUPPORTED
     assert "power" in host.asked.recording()["gpus"][0]
     host.gpu["power"] = {"value": 5000}
     host.gpu["field 29 0"] = 7
@@ -100,7 +100,7 @@ def test_what_is_refused_is_not_asked_again_for_minutes(host: GpuHost) -> None:
 def test_an_error_that_may_pass_is_asked_again_at_once(host: GpuHost) -> None:
     host.gpu["power"] = {"error": 999}
     source = NvmlSource(Settings())
-    assert absences(read(source, host))["fabric_gpu_power_watts"].reason is Reason.UNREADABLE
+    assert absences(read(source, host))["fabric_gpu_power_watts"].reason is UnreadReason.UNREADABLE
     host.gpu["power"] = {"value": 5000}
     assert values(read(source, host))["fabric_gpu_power_watts"] == 5
 
@@ -129,7 +129,7 @@ def test_a_lost_gpu_hides_no_other_and_may_come_back(host: GpuHost) -> None:
     assert isinstance(of_first[0], Sample)
     assert of_first[0].value == 0
     assert isinstance(of_first[1], Missing)
-    assert of_first[1].reason is Reason.UNREADABLE
+    assert of_first[1].reason is UnreadReason.UNREADABLE
     assert ("uuid", host.gpu["uuid"]["value"]) in of_first[0].series.labels
     assert len(after) == len(before) // 2 + 3
     host.answers["gpus"][0] = healthy
@@ -146,7 +146,7 @@ def test_gpm_gives_nothing_until_there_are_two_samples(host: GpuHost) -> None:
 def test_a_metric_that_gpm_leaves_out_is_missing(host: GpuHost) -> None:
     del host.gpu["gpm"]["5"]
     readings = read(NvmlSource(Settings()), host)
-    assert absences(readings)["fabric_gpu_tensor_active_ratio"].reason is Reason.NOT_SUPPORTED
+    assert absences(readings)["fabric_gpu_tensor_active_ratio"].reason is UnreadReason.NOT_SUPPORTED
     assert values(readings)["fabric_gpu_sm_active_ratio"] > 0.9
 
 
@@ -251,7 +251,7 @@ def test_every_known_xid_is_a_sentence(number: int) -> None:
 def test_a_recording_that_is_none_is_refused(text: bytes) -> None:
     with pytest.raises(HostError) as caught:
         ReplayedNvml(text, "nvml/answers.json")
-    assert caught.value.reason is Reason.UNPARSEABLE
+    assert caught.value.reason is UnreadReason.UNPARSEABLE
 
 
 def test_what_was_recorded_is_replayed(host: GpuHost) -> None:
@@ -299,7 +299,7 @@ def test_without_the_library_it_is_absent(library: Callable[..., None]) -> None:
     library(nvmlInit=refuse(12))
     with pytest.raises(NvmlError) as caught:
         LiveNvml()
-    assert caught.value.reason is Reason.ABSENT
+    assert caught.value.reason is UnreadReason.ABSENT
 
 
 def test_fields_have_the_type_that_nvml_reports(library: Callable[..., None]) -> None:
@@ -321,7 +321,7 @@ def test_fields_have_the_type_that_nvml_reports(library: Callable[..., None]) ->
     *numbers, refusal, unknown = LiveNvml().fields(0, [(number, 7) for number in range(8)])
     assert numbers == [1.5, 2**32 - 1, 0, 2**64 - 1, -1, -2]
     assert isinstance(refusal, NvmlError)
-    assert refusal.reason is Reason.NOT_SUPPORTED
+    assert refusal.reason is UnreadReason.NOT_SUPPORTED
     assert isinstance(unknown, NvmlError)  # a type that this program does not know
 
 
@@ -333,7 +333,7 @@ def test_a_call_that_the_library_lacks_is_not_supported(
     assert nvml.ask("uuid", 0) == {"value": "GPU-1"}
     with pytest.raises(NvmlError) as lost:
         nvml.ask("power", 0)
-    assert (lost.value.code, lost.value.reason) == (GPU_IS_LOST, Reason.UNREADABLE)
+    assert (lost.value.code, lost.value.reason) == (GPU_IS_LOST, UnreadReason.UNREADABLE)
     monkeypatch.delattr("pynvml.nvmlDeviceGetUUID")
     with pytest.raises(NvmlError) as lacking:
         nvml.ask("uuid", 0)
@@ -419,11 +419,11 @@ def test_a_gpu_without_gpm_is_asked_no_samples(library: Callable[..., None]) -> 
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (INVALID_ARGUMENT, Reason.NOT_SUPPORTED),
-        (4, Reason.UNREADABLE),
-        (9, Reason.ABSENT),
-        (999, Reason.UNREADABLE),
+        (INVALID_ARGUMENT, UnreadReason.NOT_SUPPORTED),
+        (4, UnreadReason.UNREADABLE),
+        (9, UnreadReason.ABSENT),
+        (999, UnreadReason.UNREADABLE),
     ],
 )
-def test_reasons(code: int, reason: Reason) -> None:
+def test_reasons(code: int, reason: UnreadReason) -> None:
     assert reason_for(code) is reason

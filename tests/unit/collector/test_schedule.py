@@ -22,7 +22,7 @@ from collector.agent.schedule import (
     run_ticks,
 )
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources import SourceSettings
 from tests.doubles.fakes import (
@@ -177,7 +177,7 @@ def test_a_look_that_breaks_is_counted_and_stops_nothing(tmp_path: Path) -> None
 
 
 def test_a_good_read_is_up_and_counted(bench: Bench) -> None:
-    absent = Missing(sample("n", 0).series, Reason.ABSENT, "no file")
+    absent = Missing(sample("n", 0).series, UnreadReason.ABSENT, "no file")
 
     def recipe(_: Host) -> Iterator[Reading]:
         bench.clock.advance(0.5)
@@ -216,7 +216,7 @@ def test_a_source_that_raises_keeps_its_readings_and_is_logged_once(
     first, failed = bench.reports[0].readings
     assert first == sample("m", 1)
     assert isinstance(failed, Missing)
-    assert (failed.reason, failed.detail) == (Reason.FAILED, "ZeroDivisionError: bug")
+    assert (failed.reason, failed.detail) == (UnreadReason.FAILED, "ZeroDivisionError: bug")
     assert failed.series.metric == "fabric_agent_source_up"
     traces = [record for record in caplog.records if record.exc_info]
     assert len(traces) == 1
@@ -241,7 +241,7 @@ def test_a_read_that_overruns_is_reported_once_and_what_comes_late_is_kept(bench
     early, late = bench.reports
     timeout = early.readings[1]
     assert isinstance(timeout, Missing)
-    assert timeout.reason is Reason.TIMEOUT
+    assert timeout.reason is UnreadReason.TIMEOUT
     assert early.readings[early.fresh :] == [sample("early", 1), timeout]
     assert late.readings[late.fresh :] == [sample("late", 2)]
     assert late.readings == [sample("early", 1), timeout, sample("late", 2)]

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from pysnmp.proto.api import v2c
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.snmp import client
 from collector.switches.snmp.ber import BerError, Odd, read_bindings, read_value, write_name
 from collector.switches.snmp.client import Session, open_session
@@ -204,8 +204,8 @@ def test_a_column_longer_than_allowed_is_cut_and_named() -> None:
     walked = walk(Table(ports(50)), NAMES, OCTETS, rows_max=20)
     assert [len(rows) for rows in walked.columns.values()] == [20, 20]
     assert [(flaw.column, flaw.reason) for flaw in walked.flaws] == [
-        (NAMES, Reason.UNPARSEABLE),
-        (OCTETS, Reason.UNPARSEABLE),
+        (NAMES, UnreadReason.UNPARSEABLE),
+        (OCTETS, UnreadReason.UNPARSEABLE),
     ]
     assert "does not end" in walked.flaws[0].detail
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.makers import SensorWalk
 from collector.switches.snmp.interfaces import Choice, read_interfaces
 from collector.switches.snmp.model import Value
@@ -163,15 +163,15 @@ def test_units_are_base_units() -> None:
 @pytest.mark.parametrize(
     ("value", "status", "reason"),
     [
-        (5, 2, Reason.NOT_SUPPORTED),
-        (5, 3, Reason.NOT_SUPPORTED),
-        (None, 1, Reason.ABSENT),
-        (b"5", 1, Reason.UNPARSEABLE),
-        (10**30, 1, Reason.UNPARSEABLE),
+        (5, 2, UnreadReason.NOT_SUPPORTED),
+        (5, 3, UnreadReason.NOT_SUPPORTED),
+        (None, 1, UnreadReason.ABSENT),
+        (b"5", 1, UnreadReason.UNPARSEABLE),
+        (10**30, 1, UnreadReason.UNPARSEABLE),
     ],
 )
 def test_a_sensor_without_a_value_has_a_reason(
-    value: Value | None, status: Value | None, reason: Reason
+    value: Value | None, status: Value | None, reason: UnreadReason
 ) -> None:
     found = measure(Sensor(SERIES, 0, is_dbm=False), value, status, 5)
     assert isinstance(found, Missing)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.snmp.model import Oid, Value, Walked
 from collector.switches.snmp.replay import Recording
 from tests.doubles.snmp_hostile import recorded, target
@@ -98,7 +98,7 @@ def test_lines_that_are_none_are_reported_once() -> None:
 
     first, second = asyncio.run(twice())
     assert first.columns == second.columns == {(1, 3, 6): {(2,): 1}}
-    assert [(flaw.column, flaw.reason) for flaw in first.flaws] == [((), Reason.UNPARSEABLE)]
+    assert [(flaw.column, flaw.reason) for flaw in first.flaws] == [((), UnreadReason.UNPARSEABLE)]
     assert "4 lines" in first.flaws[0].detail
     assert second.flaws == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from collector.contract.errors import SettingsError
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.sources.snmp import (
     BACKOFF_SECONDS_MAX,
     Settings,
@@ -68,7 +68,7 @@ def test_a_dead_switch_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     missing = [each for each in readings if isinstance(each, Missing)]
     assert [
         (each.reason, each.detail) for each in missing if ("host", "dead") in each.series.labels
-    ] == [(Reason.TIMEOUT, "no answer")]
+    ] == [(UnreadReason.TIMEOUT, "no answer")]
 
 
 def test_a_switch_that_hangs_keeps_its_readings_and_delays_no_other(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_more_switches_than_are_asked_at_once_are_all_asked(tmp_path: Path) -> N
 
 def test_a_refusal_has_a_reason(tmp_path: Path) -> None:
     switch = FakeSwitch(ports("Ethernet0"))
-    switch.refusal = SnmpError(Reason.UNREADABLE, "user monitor: wrong key")
+    switch.refusal = SnmpError(UnreadReason.UNREADABLE, "user monitor: wrong key")
     readings = one(tmp_path, switch).read()
     assert absences(readings) == {("fabric_switch_uptime_seconds", "", "unreadable")}
 

@@ -9,7 +9,7 @@ import pytest
 
 from collector.contract.collective import StepSpan
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.doors.sockets import Datagram, DatagramSocket
 from collector.sources import steps as source_module
@@ -177,7 +177,7 @@ def test_hostile_messages_are_counted_and_the_next_is_read(data: bytes, machine:
     readings = list(StepMarks(Settings()).read(machine))
     assert [span.pid for span in spans(readings)] == [8]
     (missing,) = [each for each in readings if isinstance(each, Missing)]
-    assert missing.reason is Reason.UNPARSEABLE
+    assert missing.reason is UnreadReason.UNPARSEABLE
 
 
 def test_texts_become_short_and_printable(machine: Machine) -> None:

@@ -9,11 +9,8 @@ from collector.contract.identity import (
     LABELS_MAX,
     DeviceId,
     GpuId,
-    HostId,
-    JobId,
     LinkId,
     PortId,
-    RankId,
     canonical_bytes,
     canonical_labels,
     check_labels,
@@ -69,19 +66,14 @@ def test_labels_that_can() -> None:
 @pytest.mark.parametrize(
     ("identity", "text"),
     [
-        (HostId("node-0"), "node-0"),
         (DeviceId("node-0", "mlx5_0"), "node-0/mlx5_0"),
         (PortId("node-0", "mlx5_0", "1"), "node-0/mlx5_0/1"),
         (PortId("leaf-1", "switch", "Ethernet1/1"), "leaf-1/switch/Ethernet1%2F1"),
         (PortId("leaf|1", "50%", "1"), "leaf%7C1/50%25/1"),
         (GpuId("node-0", "7"), "node-0/7"),
-        (JobId("train-1"), "train-1"),
-        (RankId("train-1", 1023), "train-1/1023"),
     ],
 )
-def test_one_text_form(
-    identity: HostId | DeviceId | PortId | GpuId | JobId | RankId, text: str
-) -> None:
+def test_one_text_form(identity: DeviceId | PortId | GpuId, text: str) -> None:
     assert str(identity) == text
     assert type(identity).parse(text) == identity
 
@@ -90,11 +82,6 @@ def test_one_text_form(
 def test_what_is_no_port(text: str) -> None:
     with pytest.raises(IdentityError):
         PortId.parse(text)
-
-
-def test_what_is_no_rank() -> None:
-    with pytest.raises(IdentityError, match="not a RankId"):
-        RankId.parse("train-1/first")
 
 
 def test_a_link_is_the_same_from_both_ends() -> None:

@@ -5,7 +5,7 @@ import pytest
 from collector.contract.errors import IdentityError
 from collector.contract.identity import series_id
 from collector.contract.model import Missing, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 
 
 def test_series_are_equal_when_metric_and_labels_are() -> None:
@@ -44,7 +44,7 @@ def test_labels_that_come_twice_are_refused() -> None:
 
 def test_readings_do_not_change() -> None:
     sample = Sample(Series("up"), 1.0, 0)
-    missing = Missing(Series("up"), Reason.ABSENT, "")
+    missing = Missing(Series("up"), UnreadReason.ABSENT, "")
     with pytest.raises(AttributeError):
         sample.value = 2.0  # type: ignore[misc]
     with pytest.raises(AttributeError):
@@ -53,7 +53,7 @@ def test_readings_do_not_change() -> None:
 
 def test_reasons_are_label_values() -> None:
     """Rules match on them: adding one is fine, changing one breaks users' alerts."""
-    assert {str(reason) for reason in Reason} >= {
+    assert {str(reason) for reason in UnreadReason} >= {
         "absent",
         "not_supported",
         "unreadable",

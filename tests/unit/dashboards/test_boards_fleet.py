@@ -1,4 +1,4 @@
-"""Boards say about limits and alerts what the rule pack says, and none is green by mistake."""
+"""Boards show the rule pack's limits and alerts, and no panel is green without data."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ ALERTS = {
 
 
 def knobs_named(panel: Panel) -> list[str]:
-    """Knobs that the text says a number comes from."""
+    """Knobs that the panel's text names."""
     return KNOB.findall(METRIC.sub("", panel.text))
 
 
 def limits_drawn(panel: Panel) -> set[float]:
-    """Where the panel's colours change."""
+    """The values at which the panel's colours change."""
     steps = [*panel.steps, *(step for column in panel.columns for step in column.steps)]
     return {step.value for step in steps if step.value is not None}
 
@@ -64,7 +64,7 @@ def numbers_written(panel: Panel) -> set[float]:
 
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=[name for name, _ in PANELS])
 def test_limits_are_the_rule_packs(name: str, panel: Panel) -> None:
-    """A knob that is turned, renamed or removed leaves no board behind that says otherwise."""
+    """Each knob that a panel names exists, and the panel shows the knob's value."""
     for knob in knobs_named(panel):
         if panel.text.count(f"{knob}…") or knob.endswith("_"):
             assert any(each.startswith(knob) for each in KNOBS), f"{name}: no knobs {knob}…"
@@ -78,10 +78,10 @@ def test_limits_are_the_rule_packs(name: str, panel: Panel) -> None:
 
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=[name for name, _ in PANELS])
 def test_a_limit_that_is_drawn_is_explained(name: str, panel: Panel) -> None:
-    """Whoever sees a colour can read from where on it is; of counts one is plain, and words are."""
+    """The text names each limit of a colour, except a count of one and values shown as words."""
     limits = {round(limit, 2) if limit > 1 else limit for limit in limits_drawn(panel)}
     unsaid = limits - numbers_written(panel) - {1.0} - {float(each) for each in panel.values}
-    assert not unsaid, f"{name}: the text does not speak of {sorted(unsaid)}"
+    assert not unsaid, f"{name}: the text does not name {sorted(unsaid)}"
 
 
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=[name for name, _ in PANELS])
@@ -96,7 +96,7 @@ def test_alerts_that_are_named_exist(name: str, panel: Panel) -> None:
 
 @pytest.mark.parametrize(("name", "panel"), PANELS, ids=[name for name, _ in PANELS])
 def test_nothing_measured_is_not_nought(name: str, panel: Panel) -> None:
-    """`or vector(0)` is green where nobody looks; a number must say so instead."""
+    """`or vector(0)` is green without data; a number panel must show its empty text instead."""
     if panel.draw is Draw.NUMBER:
         assert all("vector(" not in query.expr for query in panel.queries), name
         assert panel.empty_text, name

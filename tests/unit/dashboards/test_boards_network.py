@@ -1,4 +1,4 @@
-"""Boards of ports, switches, congestion and bursts: limits are the rule pack's, and said to be."""
+"""Boards of ports, switches, congestion and bursts show and name the rule pack's limits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from alerts.rulebook.knobs import default_knobs
 from dashboards.grafana import limits
 from dashboards.grafana.boards import congestion, microbursts, port, switch
 from dashboards.grafana.cable import FAR_END, leading
-from dashboards.grafana.model import Draw, Panel, Step
-from dashboards.grafana.shapes import TO_PORT
+from dashboards.grafana.jumps import TO_PORT
+from dashboards.grafana.model import Draw, Panel, Scale
 from dashboards.grafana.substitute import variables_in
 
 BOARDS = {
@@ -38,34 +38,35 @@ def panels() -> Iterator[tuple[str, Panel]]:
 PANELS = list(panels())
 
 
-def values(steps: tuple[Step, ...]) -> list[float]:
-    """Where colours change."""
-    return [step.value for step in steps if step.value is not None]
+def values(scale: Scale) -> list[float]:
+    """The values at which colours change."""
+    return [step.value for step in scale.steps if step.value is not None]
 
 
 @pytest.mark.parametrize(
-    ("steps", "knobs"),
+    ("scale", "knobs"),
     [
-        (limits.ERROR_STEPS, ["errors_ber_long", "errors_ber_short"]),
-        (limits.RAW_ERROR_STEPS, ["errors_raw_ber"]),
-        (limits.FULL_STEPS[2:], ["capacity_average", "capacity_peak"]),
-        (limits.PEAK_STEPS, ["capacity_peak"]),
-        (limits.STOPPED_STEPS, ["pause_share", "pause_share_heavy"]),
-        (limits.WAIT_STEPS, ["congestion_wait_share", "congestion_wait_share_heavy"]),
-        (limits.MARKED_STEPS, ["congestion_ecn_share"]),
-        (limits.LOSS_STEPS, ["loss_ratio_go_back_n", "loss_ratio"]),
-        (limits.QUEUE_STEPS, ["congestion_queue_seconds", "bursts_queue_seconds"]),
-        (limits.UNEVEN_STEPS, ["capacity_imbalance"]),
-        (limits.MODULE_STEPS, ["errors_module_celsius"]),
-        (limits.BURSTS_STEPS, ["bursts_rate"]),
-        (limits.HARM_STEPS, ["bursts_harmed_share"]),
+        (limits.ERRORS, ["errors_ber_long", "errors_ber_short"]),
+        (limits.RAW_ERRORS, ["errors_raw_ber"]),
+        (Scale(steps=limits.FULL.steps[2:]), ["capacity_average", "capacity_peak"]),
+        (limits.NO_ROOM, ["capacity_average", "capacity_peak"]),
+        (limits.PEAK, ["capacity_peak"]),
+        (limits.STOPPED, ["pause_share", "pause_share_heavy"]),
+        (limits.WAIT, ["congestion_wait_share", "congestion_wait_share_heavy"]),
+        (limits.MARKED, ["congestion_ecn_share"]),
+        (limits.LOSS, ["loss_ratio_go_back_n", "loss_ratio"]),
+        (limits.QUEUE, ["congestion_queue_seconds", "bursts_queue_seconds"]),
+        (limits.UNEVEN, ["capacity_imbalance"]),
+        (limits.MODULE, ["errors_module_celsius"]),
+        (limits.BURSTS, ["bursts_rate"]),
+        (limits.HARM, ["bursts_harmed_share"]),
         (limits.ONE_A_SECOND, ["congestion_retransmits"]),
-        (microbursts.COARSE_STEPS, ["bursts_resolution"]),
-        (microbursts.COARSE_STEPS, ["bursts_missed_share"]),
+        (microbursts.COARSE, ["bursts_resolution"]),
+        (microbursts.TICKS_MISSED, ["bursts_missed_share"]),
     ],
 )
-def test_colours_change_where_the_rules_do(steps: tuple[Step, ...], knobs: list[str]) -> None:
-    assert values(steps) == [float(KNOBS[name]) for name in knobs]
+def test_colours_change_where_the_rules_do(scale: Scale, knobs: list[str]) -> None:
+    assert values(scale) == [float(KNOBS[name]) for name in knobs]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_tables_and_numbers_ask_for_the_last_value_only() -> None:
 
 
 def test_every_query_keeps_to_the_chosen_cluster() -> None:
-    """Incidents have no cluster; everything else is asked for with it."""
+    """Every query selects the cluster, except queries for incidents and the service."""
     for name, panel in PANELS:
         for query in panel.queries:
             for metric, matchers in SELECTOR.findall(query.expr):
@@ -110,12 +111,12 @@ def test_every_query_keeps_to_the_chosen_cluster() -> None:
 
 
 def test_the_far_end_needs_nothing_but_the_board_s_own_variables() -> None:
-    """Also no `$1`, which Grafana would take for a variable."""
+    """Nor `$1`, which Grafana would take for a variable."""
     assert variables_in(FAR_END) <= {"cluster", "host", "device", "port"}
 
 
 def test_ranks_of_worst_things_never_choose_among_noughts() -> None:
-    """Which of many zeros `topk` takes is nobody's promise."""
+    """`topk` picks arbitrary series among zeros, so the query leaves zeros out."""
     assert " > 0))" in leading("m")
 
 

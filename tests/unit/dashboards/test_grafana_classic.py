@@ -1,4 +1,4 @@
-"""From a board to Grafana's JSON: places, ids, links, tables and what each way to draw sets."""
+"""From a board to Grafana's JSON: places, ids, links, tables and options of each panel type."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,7 +41,7 @@ def board(*panels: Panel, **more: Any) -> Board:  # noqa: ANN401 - any field
 
 
 def made(*panels: Panel, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - any field
-    """The dashboard as somebody who reads the file gets it."""
+    """The dashboard, decoded from the JSON file."""
     return msgspec.json.decode(text_of("a_board", board(*panels, **more)), type=dict[str, Any])
 
 
@@ -150,7 +150,7 @@ def test_an_incident_is_one_region_with_cause_and_culprit() -> None:
     (found,) = made(panel())["annotations"]["list"]
     promql_parser.parse(substituted(found["expr"], {}))
     assert "> bool 0" in found["expr"], "Grafana draws a region where the series is 1"
-    assert "job" not in found["expr"], "one for an incident, not for each job that suffers"
+    assert "job" not in found["expr"], "one region for an incident, not one for each affected job"
     assert found["titleFormat"] == "{{cause}}"
     assert "{{culprit}}" in found["textFormat"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources import Source, discover
 from simulator.interfaces.columns import (
@@ -59,7 +59,7 @@ class Reader:
                 found[":".join([reading.series.metric, *names])] = reading.value
         return found
 
-    def missing(self) -> dict[tuple[str, str], Reason]:
+    def missing(self) -> dict[tuple[str, str], UnreadReason]:
         return {
             (reading.series.metric, dict(reading.series.labels)["device"]): reading.reason
             for reading in self.read()
@@ -285,8 +285,8 @@ def test_classic_counters_stop_at_their_ends(tmp_path: Path) -> None:
         for name, end in ends.items():
             assert int(reader.host.read(f"{path}/{name}")) == end
         assert reader.values()["fabric_port_link_error_recoveries_total"] == 16
-    assert missing["fabric_port_symbol_errors_total", DEVICE] is Reason.SATURATED
-    assert set(missing.values()) == {Reason.SATURATED}
+    assert missing["fabric_port_symbol_errors_total", DEVICE] is UnreadReason.SATURATED
+    assert set(missing.values()) == {UnreadReason.SATURATED}
     assert len(missing) == len(ends)
 
 
@@ -461,7 +461,7 @@ def test_a_link_that_goes_down_is_seen(topology: Topology, tmp_path: Path) -> No
     assert port["fabric_port_rate_bits_per_second"] == (40e9 if topology is ROCE else 2.5e9)
     assert nic["fabric_nic_up"] == 0
     assert nic["fabric_nic_carrier_changes_total"] == changes
-    assert missing == {("fabric_nic_speed_bits_per_second", interface): Reason.NOT_SUPPORTED}
+    assert missing == {("fabric_nic_speed_bits_per_second", interface): UnreadReason.NOT_SUPPORTED}
     assert neighbour["fabric_port_state"] == 4
 
 

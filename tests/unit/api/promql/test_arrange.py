@@ -1,4 +1,4 @@
-"""Samples of many parts in one order, as a sort of everything would bring them."""
+"""`arrange` merges the samples of many parts into the order of a full sort."""
 
 import numpy as np
 from hypothesis import given
@@ -24,7 +24,7 @@ def stored(rows: list[Sample]) -> Stored:
 
 @given(parts, st.permutations([1, 3, 4, 6]))
 def test_parts_become_one_order(given_parts: list[list[Sample]], wanted: list[int]) -> None:
-    """Each part is in order of series and time; series 2 and 5 are nobody's."""
+    """Each part is in order of series and time; the query wants no samples of series 2 and 5."""
     rows = [sample for part in given_parts for sample in sorted(part)]
     ids = np.array(sorted(wanted), np.uint64)
     row_of = {one: row for row, one in enumerate(wanted)}

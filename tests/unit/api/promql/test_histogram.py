@@ -52,7 +52,7 @@ PLAIN: dict[str, float | None] = {"0.1": 10, "1": 30, "10": 60, "+Inf": 100}
         # The rows may come in any order, and a bound may be written twice.
         (0.2, {"+Inf": 100, "10": 60, "1": 30, "0.1": 10}, 0.55),
         (0.2, {"0.1": 10, "1": 10, "1.0": 20, "10": 60, "+Inf": 40, "Inf": 60}, 0.55),
-        # Nothing can be said below a bound that is not positive, or above the last but one.
+        # No interpolation below a first bound that is not positive, or above the last finite one.
         (0.1, {"-1": 50, "1": 60, "+Inf": 100}, -1),
         (0.75, {"-1": 32, "1": 64, "+Inf": 64}, 0),
         (0.1, {"0": 50, "1": 60, "+Inf": 100}, 0),
@@ -236,7 +236,7 @@ def test_rounding_is_not_falling() -> None:
     given_ = buckets({"1": 50, "2": 100, "3": less, "+Inf": 100})
     assert one_value(call_vector("histogram_quantile", 1, given_, notes=notes)) == 2
     assert notes.infos == []
-    # Counts that rise by next to nothing are the same too, but not to Prometheus 2.
+    # Counts that differ by a rounding error are equal too, but not in Prometheus 2.
     given_ = buckets({"1": less, "2": 100, "+Inf": 100})
     assert one_value(call_vector("histogram_quantile", 1, given_)) == 1
     assert one_value(call_vector("histogram_quantile", 1, given_, dialect=P2)) == 2
@@ -354,7 +354,7 @@ def histograms(draw: st.DrawFn) -> list[Row]:
 
 
 def known_buckets(given_: list[Row], host: str, step: int) -> list[tuple[float, float]]:
-    """In the order of the rows: sums of three depend on it."""
+    """Buckets in the order of the rows: a float sum of three depends on the order."""
     return [
         (float(labels["le"]), count)
         for labels, counts in given_

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.contract.units import NS
-from collector.switches.gnmi import board as board_module
-from collector.switches.gnmi.board import AGE_SECONDS_MAX, FORGET_SECONDS, Board, Feed
+from collector.switches.gnmi import leaves as leaves_module
 from collector.switches.gnmi.decode import Unreadable, parse_path
+from collector.switches.gnmi.leaves import AGE_SECONDS_MAX, FORGET_SECONDS, Feed, SwitchLeaves
 from collector.switches.gnmi.model import GnmiError, Notification, Path, Subscription, Update
 from collector.switches.gnmi.tables import profile_named
 
@@ -23,10 +23,10 @@ BYTES = "fabric_port_receive_bytes_total"
 
 
 class Bench:
-    """A board with one feed that is live, and time that the test moves."""
+    """Leaves of a switch with one feed that is live, and time that the test moves."""
 
-    def __init__(self, profile: str = "openconfig", stream: int = 0, **board: Any) -> None:  # noqa: ANN401
-        self.board = Board("leaf-1", {"method": "gnmi"}, **board)
+    def __init__(self, profile: str = "openconfig", stream: int = 0, **leaves: Any) -> None:  # noqa: ANN401
+        self.leaves = SwitchLeaves("leaf-1", {"method": "gnmi"}, **leaves)
         table = profile_named(profile).streams[stream]
         self.feed = Feed(table)
         self.subscriptions = tuple(
@@ -36,7 +36,7 @@ class Bench:
         self.begin()
 
     def begin(self) -> None:
-        self.board.begin(self.feed, self.subscriptions)
+        self.leaves.begin(self.feed, self.subscriptions)
         self.feed.is_live = True
 
     def send_tree(
@@ -48,10 +48,10 @@ class Bench:
             [Update(Path(parse_path(path)), value) for path, value in tree.items()],
             [Path(parse_path(path)) for path in deletes],
         )
-        return self.board.apply(self.feed, message, now_ns, STEADY_NS + self.passed_ns)
+        return self.leaves.apply(self.feed, message, now_ns, STEADY_NS + self.passed_ns)
 
     def read(self) -> list[Reading]:
-        return self.board.readings(NOW_NS + self.passed_ns, STEADY_NS + self.passed_ns)
+        return self.leaves.readings(NOW_NS + self.passed_ns, STEADY_NS + self.passed_ns)
 
     def samples(self) -> dict[str, float]:
         return {each.series.metric: each.value for each in self.read() if isinstance(each, Sample)}
@@ -67,11 +67,11 @@ def test_a_sampled_value_that_is_not_renewed_is_not_shown_and_then_forgotten() -
     assert BYTES in bench.samples()
     bench.passed_ns += 1
     assert BYTES not in bench.samples()
-    assert bench.board.take_flaws()["stale"] == 1
+    assert bench.leaves.take_flaws()["stale"] == 1
     bench.passed_ns += FORGET_SECONDS * NS
     bench.read()
-    assert bench.board._count == 0
-    assert bench.board.take_flaws()["stale"] == 0
+    assert bench.leaves._count == 0
+    assert bench.leaves.take_flaws()["stale"] == 0
 
 
 def test_an_on_change_value_holds_until_the_stream_is_away() -> None:
@@ -98,7 +98,7 @@ def test_times_of_the_switch_are_believed_within_bounds(
     (sample,) = bench.read()
     assert isinstance(sample, Sample)
     assert sample.time_ns == (said_ns if is_believed else NOW_NS)
-    assert bench.board.take_flaws()["clock"] == (0 if is_believed else 1)
+    assert bench.leaves.take_flaws()["clock"] == (0 if is_believed else 1)
 
 
 def test_the_time_since_the_switch_started_goes_on_between_messages() -> None:
@@ -252,7 +252,7 @@ def test_after_a_sync_only_resent_on_change_values_hold() -> None:
     bench.send_tree({f"{PORT}/state/oper-status": "UP", f"{PORT}/state/mtu": 9000, OCTETS: 1})
     bench.begin()
     bench.send_tree({f"{PORT}/state/mtu": 9000})
-    bench.board.sync(bench.feed)
+    bench.leaves.sync(bench.feed)
     assert bench.samples() == {"fabric_port_mtu_bytes": 9000, BYTES: 1}
 
 
@@ -260,7 +260,7 @@ def test_a_state_that_comes_only_after_an_early_sync_is_still_compared() -> None
     bench = Bench()
     bench.send_tree({f"{PORT}/state/oper-status": "UP"})
     bench.begin()
-    bench.board.sync(bench.feed)
+    bench.leaves.sync(bench.feed)
     bench.send_tree({f"{PORT}/state/oper-status": "DOWN"})
     assert [each.kind for each in bench.read() if isinstance(each, Event)] == ["link_down"]
 
@@ -278,21 +278,21 @@ def test_nothing_is_left_behind_when_everything_is_deleted() -> None:
         }
     )
     bench.send_tree({}, ("/",))
-    board = bench.board
-    assert board._count == 0
-    kept = [board._slots, board._entries, board._owners, board._rivals, board._aliases]
+    leaves = bench.leaves
+    assert leaves._count == 0
+    kept = [leaves._slots, leaves._entries, leaves._owners, leaves._rivals, leaves._aliases]
     assert not any(kept)
-    assert not any(board._components.values())
+    assert not any(leaves._components.values())
 
 
 def test_leaves_beyond_the_bound_are_dropped_and_room_is_made_by_deletes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(board_module, "LEAVES_MAX", 1)
+    monkeypatch.setattr(leaves_module, "LEAVES_MAX", 1)
     bench = Bench()
     other = "/interfaces/interface[name=e2]/state/counters/in-octets"
     bench.send_tree({OCTETS: 1, other: 2})
-    assert (bench.samples(), bench.board.dropped["leaves"]) == ({BYTES: 1}, 1)
+    assert (bench.samples(), bench.leaves.dropped["leaves"]) == ({BYTES: 1}, 1)
     bench.send_tree({other: 2}, (OCTETS,))
     assert bench.samples() == {BYTES: 2}
 
@@ -329,6 +329,6 @@ def test_whatever_a_switch_sends_is_taken_or_counted(
             update = Update(Path(tuple(path)), tree)
             gone = [Path(tuple(each)) for each in deletes]
             message = Notification(time_ns, [update], gone)
-            bench.board.apply(bench.feed, message, NOW_NS, STEADY_NS)
+            bench.leaves.apply(bench.feed, message, NOW_NS, STEADY_NS)
         series = [each.series for each in bench.read() if isinstance(each, Sample | Missing)]
         assert len(series) == len(set(series))
