@@ -20,6 +20,8 @@ from api.base.version import VERSION
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.http.boundary import Boundary, install_error_handlers
+from api.http.browsers import HostCheck, HostGuard
+from api.http.patience import Patience
 from api.http.routes import (
     actions,
     audit,
@@ -125,6 +127,8 @@ def create_app(
     # Without a book no token is required.
     book = context.tokens if settings.token_need else None
     app.add_middleware(Guard, book=book, metrics=context.metrics)
+    app.add_middleware(HostGuard, check=HostCheck(settings), metrics=context.metrics)
+    app.add_middleware(Patience)
     app.add_middleware(Meter, metrics=context.metrics)
     app.add_middleware(Boundary)
     return app

@@ -24,6 +24,7 @@ from api.base.version import VERSION
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
 from api.http.app import create_app
+from api.http.connections import Connections
 from api.http.context import context_of
 from api.http.settings import RetentionDays, ServiceSettings, load_service_settings
 from api.http.tls import Certificate
@@ -204,6 +205,7 @@ def configure(app: FastAPI, settings: ServiceSettings) -> uvicorn.Config:
     host, port = settings.address
     return uvicorn.Config(
         app,
+        http=Connections(context_of(app).metrics).protocol(),
         host=host,
         port=port,
         log_config=None,
