@@ -116,9 +116,8 @@ def create_app(
     settings: ServiceSettings, store: Store, inventory: Inventory, clock: Callable[[], float]
 ) -> FastAPI:
     """The service over this store and inventory; both must be migrated. ``clock``: unix seconds."""
-    service = wire(settings, store, inventory, clock)
-    context = service.context
-    app = make_bare_app(working(service.works, context.gate))
+    context = wire(settings, store, inventory, clock)
+    app = make_bare_app(working(context.supervisor, context.gate))
     app.state.context = context
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(ask_scope)])

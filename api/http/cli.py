@@ -73,14 +73,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit status."""
+    """Serve until SIGTERM or SIGINT (0), or until vital work breaks (1)."""
     flags = {name: getattr(arguments, name) for name in FLAGS}
     settings = load_service_settings(arguments.config, flags)
     set_up_logging(settings.log_level)
     lock = prepare_data(settings.data_path)
     with lock:
-        serve(settings)
-    return 0
+        broken = serve(settings)
+    return 1 if broken else 0
 
 
 def set_up_logging(level: str) -> None:
@@ -159,7 +159,8 @@ GC_THRESHOLDS = (100_000, 50, 50)
 time goes into looking at them again and again."""
 
 
-def serve(settings: ServiceSettings) -> None:
+def serve(settings: ServiceSettings) -> str:
+    """Serve until a signal, or until vital work breaks: then returns its name."""
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
     inventory = Inventory(settings.inventory_url)
@@ -182,6 +183,7 @@ def serve(settings: ServiceSettings) -> None:
             settings.data_path,
         )
         Server(config, context_of(app).end_streams, certificate).run()
+        return context_of(app).supervisor.broken
     finally:
         store.close()
         inventory.close()

@@ -218,7 +218,7 @@ class Ingest:
             table.things = self._feed.things(table.labels)
         self._feed.seen(table.things)
 
-    async def _sight_remote_series(self) -> None:
+    async def sight_remote_series(self) -> None:
         """Every REMOTE_SIGHT_SECONDS, note for the inventory which remote series had samples."""
         loop = asyncio.get_running_loop()
         while True:
@@ -244,9 +244,7 @@ class Ingest:
         self._metrics.commit_seconds.observe(seconds)
 
     async def run(self) -> None:
-        sighting = asyncio.create_task(self._sight_remote_series(), name="sighting")
         try:
             await self.commit.run()
         finally:
-            sighting.cancel()
             self._decoder.shutdown()
