@@ -18,6 +18,29 @@ UNPACKED_BYTES_MAX: Final = 32 << 20
 INFLIGHT_BYTES_MAX: Final = 256 << 20
 """All bodies that are being received, decoded or waiting for the store. → 503, retry"""
 
+INFLIGHT_BYTES_PER_SENDER_MAX: Final = 64 << 20
+"""The same of one token, or of one address where no token is required: four senders that stall may
+not stop the others. → 503, retry"""
+
+BODY_SECONDS: Final = 30.0
+"""How long a request's body may take to arrive: the largest at 5 Mbit/s. → 408"""
+
+ANSWER_SECONDS: Final = 60.0
+"""How long a client may leave its answer unread. → the connection ends"""
+
+HEADER_SECONDS: Final = 10.0
+"""How long a request's headers may take, from the connection or their first byte. → it ends"""
+
+HEADER_BYTES_MAX: Final = 64 << 10
+"""A request's headers; browsers send a few thousand bytes. → the connection ends"""
+
+CONNECTIONS_MAX: Final = 8_192
+"""Connections at once: one each of the agents of 4,000 hosts, with room for people; 50 kB each. →
+503, and the connection ends"""
+
+CONNECTIONS_PER_ADDRESS_MAX: Final = 1_024
+"""Connections of one address: a proxy's or a NAT gateway's, with room. → 503, and it ends"""
+
 PENDING_ROWS_MAX: Final = 4_000_000
 """Rows that wait for the store: about 150 MB, and several seconds of its work. → 503, retry"""
 

@@ -33,6 +33,8 @@ class ServiceMetrics:
         self.requests = self._counter("fabric_service_requests_total")
         self.request_seconds = self._histogram("fabric_service_request_seconds", SECONDS_BUCKETS)
         self.denied = self._counter("fabric_service_denied_total")
+        self.connections_refused = self._counter("fabric_service_connections_refused_total")
+        self.work_failures = self._counter("fabric_service_work_failures_total")
         self.samples = self._counter("fabric_service_samples_total")
         self.events = self._counter("fabric_service_events_total")
         self.records = self._counter("fabric_service_records_total")

@@ -16,6 +16,8 @@ from api.base.version import VERSION
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.http.boundary import Boundary, install_error_handlers
+from api.http.browsers import HostCheck, HostGuard
+from api.http.patience import Patience
 from api.http.routes import (
     actions,
     audit,
@@ -110,9 +112,8 @@ def create_app(
     settings: ServiceSettings, store: Store, inventory: Inventory, clock: Callable[[], float]
 ) -> FastAPI:
     """The service over this store and inventory; both must be migrated. ``clock``: unix seconds."""
-    service = wire(settings, store, inventory, clock)
-    context = service.context
-    app = make_bare_app(working(service.works, context.gate))
+    context = wire(settings, store, inventory, clock)
+    app = make_bare_app(working(context.supervisor, context.gate))
     app.state.context = context
     for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(ask_scope)])
@@ -121,6 +122,8 @@ def create_app(
     # Without a book no token is required.
     book = context.tokens if settings.token_need else None
     app.add_middleware(Guard, book=book, metrics=context.metrics)
+    app.add_middleware(HostGuard, check=HostCheck(settings), metrics=context.metrics)
+    app.add_middleware(Patience)
     app.add_middleware(Meter, metrics=context.metrics)
     app.add_middleware(Boundary)
     return app

@@ -25,6 +25,7 @@ from api.base.version import VERSION
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
 from api.http.app import create_app
+from api.http.connections import Connections
 from api.http.context import context_of
 from api.http.settings import ServiceSettings, load_service_settings
 from api.http.tls import Certificate
@@ -73,13 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT (0), or until vital work breaks (1)."""
     flags = {name: getattr(arguments, name) for name in FLAGS}
     settings = load_service_settings(arguments.config, flags)
     set_up_logging(settings.log_level)
     lock = prepare_data(settings.data_path)
     with lock:
-        serve(settings)
-    return 0
+        broken = serve(settings)
+    return 1 if broken else 0
 
 
 def set_up_logging(level: str) -> None:
@@ -156,7 +158,8 @@ GC_THRESHOLDS = (100_000, 50, 50)
 time goes into looking at them again and again."""
 
 
-def serve(settings: ServiceSettings) -> None:
+def serve(settings: ServiceSettings) -> str:
+    """Serve until a signal, or until vital work breaks: then returns its name."""
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
     inventory = Inventory(settings.inventory_url)
@@ -177,6 +180,7 @@ def serve(settings: ServiceSettings) -> None:
             settings.data_path,
         )
         Server(config, context_of(app).end_streams, certificate).run()
+        return context_of(app).supervisor.broken
     finally:
         store.close()
         inventory.close()
@@ -200,6 +204,7 @@ def configure(app: FastAPI, settings: ServiceSettings) -> uvicorn.Config:
     host, port = settings.address
     return uvicorn.Config(
         app,
+        http=Connections(context_of(app).metrics).protocol(),
         host=host,
         port=port,
         log_config=None,

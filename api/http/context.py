@@ -24,6 +24,7 @@ from api.http.page_files import PageFiles
 from api.http.settings import ServiceSettings
 from api.http.tokens.book import TokenBook
 from api.http.turns import Slots, Turns
+from api.http.works import Supervisor
 from api.jobs.correlate.fabric import FabricReader
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes
@@ -71,6 +72,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     page: PageFiles | None
     """Null: none was built."""
     queues: Queues
+    supervisor: Supervisor
 
     def now(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self.clock(), tz=dt.UTC)

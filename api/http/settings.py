@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,6 +39,17 @@ CLIENT_VARIABLES = frozenset({SERVICE_VARIABLE, TOKEN_VARIABLE})
 
 RULES_INTERVAL_S_MIN, RULES_INTERVAL_S_MAX = 1.0, 3_600.0
 """Agents report every five seconds; and rules that run less than once an hour come too late."""
+
+HOST_NAME = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+"""A name in `allowed_hosts`: any, all below a name, or the name itself."""
+
+
+def is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +91,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     require_tokens: bool = False
     """Ask for a token on loopback too, as behind a proxy. Beyond it, and with a `token_file`, the
     service always asks."""
+    allowed_hosts: str | list[str] = ""
+    """Names by which clients may call the service (their Host header), as a list or with commas
+    between them; `*.example` allows all names below it, `*` any. Loopback names and the one in
+    `external_url` are always allowed. Empty: these only, or any name where tokens are required."""
     tls_certificate: str = ""
     """Certificate chain (PEM). With it and the key, the service speaks TLS. Both are read again
     when they change."""
@@ -156,10 +172,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         host = self.address[0]
         if host == "localhost":
             return True
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return is_ip(host) and ipaddress.ip_address(host).is_loopback
 
     @property
     def token_need(self) -> str:
@@ -169,6 +182,13 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         if self.require_tokens:
             return "require_tokens is set"
         return "token_file is set" if self.token_file else ""
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """``allowed_hosts``, each in lower case."""
+        given = self.allowed_hosts
+        names = given.split(",") if isinstance(given, str) else given
+        return tuple(name.strip().lower() for name in names if name.strip())
 
     @property
     def rules(self) -> RuleSettings:
@@ -203,6 +223,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 links_of(read_file(Path(self.topology_file)))
         if self.topology_plan:
             read_plan(Path(self.topology_plan))
+        for name in self.host_names:
+            if not HOST_NAME.fullmatch(name) and not is_ip(name):
+                raise SettingsError(f"allowed_hosts has {name!r}; write names without port or path")
         self._check_rules()
         _ = self.notifier
         read_policy(self.policy_file)

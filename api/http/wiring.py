@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-
-import msgspec
+from collections.abc import Callable
 
 from api.base.metrics import ServiceMetrics
 from api.base.version import VERSION
@@ -25,7 +23,7 @@ from api.http import page_files
 from api.http.context import Context, Queues
 from api.http.settings import ServiceSettings
 from api.http.tokens.parts import make_book
-from api.http.works import Work, feed_inventory, watch_captures, watch_jobs, watch_ports
+from api.http.works import Supervisor, Work, feed_inventory, watch_captures, watch_jobs, watch_ports
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.roll import RollTask, make_roll
 from api.oncall.evaluate.detect import GuardedDetectors
@@ -41,16 +39,9 @@ from api.promql.values import Dialect
 from collector.contract.catalog import load_catalog
 
 
-class Wired(msgspec.Struct, frozen=True):
-    """The parts for requests, and the background work, each by its name."""
-
-    context: Context
-    works: Mapping[str, Work]
-
-
 def wire(
     settings: ServiceSettings, store: Store, inventory: Inventory, clock: Callable[[], float]
-) -> Wired:
+) -> Context:
     """All parts over this store and inventory. Raises SettingsError for bad settings."""
     metrics = ServiceMetrics()
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
@@ -79,6 +70,7 @@ def wire(
         settings.rules, engine, inventory, lead, ingest.commit, metrics, clock, hooks
     )
     expectations = load_expectations(settings.audit_expectations)
+    works: dict[str, Work] = {}
     context = Context(
         settings=settings,
         clock=clock,
@@ -106,8 +98,10 @@ def wire(
         ),
         page=page_files.find_page(page_files.FOLDER),
         queues=Queues(),
+        supervisor=Supervisor(works, metrics),
     )
-    return Wired(context, works_of(context, feed, evaluation, roll, rules))
+    works |= works_of(context, feed, evaluation, roll, rules)
+    return context
 
 
 def works_of(
@@ -118,6 +112,7 @@ def works_of(
     kept_days = parts.settings.retention_days.steps
     return {
         "commit": parts.ingest.run,
+        "sighting": parts.ingest.sight_remote_series,
         "inventory feed": lambda: feed_inventory(feed, parts.metrics),
         "port watch": lambda: watch_ports(store, inventory, clock),
         "job watch": lambda: watch_jobs(store, inventory, clock, kept_days=kept_days),

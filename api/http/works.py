@@ -8,6 +8,7 @@ import datetime as dt
 import logging
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
@@ -38,6 +39,12 @@ JOBS_FORGOTTEN_SECONDS = 3_600.0
 
 PORTS_SECONDS = 15.0
 """How often the inventory learns the state and rate of every port."""
+
+RESTART_SECONDS_MIN, RESTART_SECONDS_MAX = 1.0, 30.0
+"""How soon work that broke starts again: at first, and when it breaks again and again."""
+
+VITAL = frozenset({"commit"})
+"""Work without which the service must not go on taking requests."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -94,24 +101,60 @@ async def watch_jobs(
             forgotten_s = clock()
 
 
-def working(works: Mapping[str, Work], gate: Gate) -> Lifespan[FastAPI]:
+class Supervisor:
+    """Runs background work, each by its name, and starts again what breaks.
+
+    One odd row must not end the service, nor stop its other work for ever. Only `VITAL` work ends
+    it: the process stops, exits with a status that makes a supervisor start it again, and senders
+    repeat what was not acknowledged.
+    """
+
+    def __init__(self, works: Mapping[str, Work], metrics: ServiceMetrics) -> None:
+        self._works = works
+        self._metrics = metrics
+        self.broken = ""
+        """The vital work that broke; empty: none."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(work(), name=name) for name, work in works.items()]
-        for task in tasks:
-            task.add_done_callback(stop_if_broken)
+    async def running(self) -> AsyncIterator[None]:
+        tasks = [
+            asyncio.create_task(self._keep(name, work), name=name)
+            for name, work in self._works.items()
+        ]
         yield
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep(self, name: str, work: Work) -> None:
+        pause_s = RESTART_SECONDS_MIN
+        while True:
+            started_s = time.monotonic()
+            try:
+                await work()
+            except Exception:
+                self._metrics.work_failures.labels(name).inc()
+                if name in VITAL:
+                    log.critical("%s broke: the service stops", name, exc_info=True)
+                    self.broken = name
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    return
+                log.exception("%s broke; it starts again in %g s", name, pause_s)
+            else:
+                return  # only cancelling ends work, but for that of tests
+            if time.monotonic() - started_s > RESTART_SECONDS_MAX:
+                pause_s = RESTART_SECONDS_MIN
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RESTART_SECONDS_MAX)
+
+
+def working(supervisor: Supervisor, gate: Gate) -> Lifespan[FastAPI]:
+    """Runs the work as long as the service runs."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with supervisor.running():
+            yield
         gate.close()
 
     return lifespan
-
-
-def stop_if_broken(task: asyncio.Task[None]) -> None:
-    """Without its commit loop a service must not go on: end it, a supervisor restarts it."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("%s broke: the service stops", task.get_name(), exc_info=error)
-        os.kill(os.getpid(), signal.SIGTERM)

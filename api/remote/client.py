@@ -277,8 +277,12 @@ class Client(_Asker):
         kind: type[Answer],
         **parameters: str | float | Sequence[str],
     ) -> Answer:
-        """The answer to a request that changes something; raises ServiceError."""
-        with self.open(path, parameters, method=method, content=content) as answer:
+        """The answer to a request that changes something, with a body of JSON or none.
+
+        Raises ServiceError.
+        """
+        headers = {"Content-Type": "application/json"} if content else {}
+        with self.open(path, parameters, headers=headers, method=method, content=content) as answer:
             body = self._read(path, answer)
         return self._decode(path, body, kind)
 

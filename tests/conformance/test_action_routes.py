@@ -11,6 +11,7 @@ from collector.cli import main
 from collector.contract.errors import SettingsError
 from tests.stands.acting import Stage, acting
 from tests.stands.service import eventually
+from tests.stands.strangers import JSON
 
 pytestmark = pytest.mark.slow(20)
 
@@ -173,7 +174,9 @@ def test_bad_questions_are_named(stage: Stage) -> None:
     stage.post("/v1/actions/none/applied", 422, executor="a b", outcome="done")
     stage.post("/v1/actions/none/applied", 422, executor="slurm", outcome="perhaps")
     stage.get("/v1/actions", 422, state="gone")
-    assert stage.client.post("/v1/actions/none/reject", content=b"{").status_code == 400
+    assert (
+        stage.client.post("/v1/actions/none/reject", content=b"{", headers=JSON).status_code == 400
+    )
 
 
 def test_a_broken_file_leaves_the_policy_as_it_was(stage: Stage) -> None:

@@ -12,6 +12,7 @@ from collector.contract import wire
 from collector.contract.model import Event
 from collector.contract.units import NS_PER_MS
 from tests.stands.service import InProcess, eventually, in_process
+from tests.stands.strangers import JSON
 
 NOW = 1_800_000_000.0
 NOW_NS = int(NOW) * 1_000_000_000
@@ -59,7 +60,9 @@ class Agent:
         )
 
     def ask(self, body: bytes = b"") -> Any:  # noqa: ANN401 - JSON
-        answer = self.service.client.post(f"/v1/agents/{self.name}/capture", content=body)
+        answer = self.service.client.post(
+            f"/v1/agents/{self.name}/capture", content=body, headers=JSON
+        )
         assert answer.status_code == 202, answer.text
         return answer.json()
 
@@ -153,7 +156,10 @@ def test_an_agent_has_only_so_many_requests_before_it(service: InProcess) -> Non
     ],
 )
 def test_what_is_no_request_is_refused(service: InProcess, body: bytes, status: int) -> None:
-    assert service.client.post("/v1/agents/node-1/capture", content=body).status_code == status
+    assert (
+        service.client.post("/v1/agents/node-1/capture", content=body, headers=JSON).status_code
+        == status
+    )
 
 
 def test_nobody_is_asked_who_never_sent_a_batch(service: InProcess) -> None:

@@ -21,6 +21,7 @@ from api.oncall.evaluate import changes, lead, task
 from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 from tests.stands.service import InProcess, eventually, in_process
+from tests.stands.strangers import JSON
 from tests.worlds.incidents import HOLDER, Teller, slow_link, straggler
 from tests.worlds.streams import Listener
 
@@ -305,7 +306,7 @@ def test_what_is_no_hold_is_refused(stage: Stage, body: dict[str, object], words
 
 
 def test_other_refusals_of_holds_are_named_too(stage: Stage) -> None:
-    assert stage.client.put("/v1/hosts/node4/hold", content=b"{").status_code == 400
+    assert stage.client.put("/v1/hosts/node4/hold", content=b"{", headers=JSON).status_code == 400
     with patch("api.data.inventory.health.HOLDS_MAX", 0):
         answer = put(stage)
         assert (answer.status_code, answer.json()["rule"]) == (409, "HOLDS_MAX")

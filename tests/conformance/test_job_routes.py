@@ -23,6 +23,7 @@ from collector.contract.collective import Collective, Operation, StepSpan
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
 from tests.stands.service import InProcess, in_process
+from tests.stands.strangers import JSON
 
 
 @pytest.fixture(scope="module")
@@ -114,12 +115,16 @@ def test_a_hostile_body_is_a_problem_that_says_why(
     service: InProcess, body: bytes | dict[str, Any], status: int, words_: str
 ) -> None:
     content = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    is_problem(service.client.post("/v1/jobs", content=content), status, words_)
+    is_problem(service.client.post("/v1/jobs", content=content, headers=JSON), status, words_)
     assert service.client.get("/v1/jobs/j").status_code == 404
 
 
 def test_a_body_over_the_bound_is_refused(service: InProcess) -> None:
-    is_problem(service.client.post("/v1/jobs", content=bytes(17 << 20)), 413, "BODY_BYTES_MAX")
+    is_problem(
+        service.client.post("/v1/jobs", content=bytes(17 << 20), headers=JSON),
+        413,
+        "BODY_BYTES_MAX",
+    )
 
 
 # --- from records to answers -------------------------------------------------------------------

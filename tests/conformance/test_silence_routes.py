@@ -10,6 +10,7 @@ import pytest
 from api.data.inventory import notices
 from api.http.settings import ServiceSettings
 from tests.stands.service import InProcess, in_process
+from tests.stands.strangers import JSON
 
 START_S = 1_794_000_000.0
 BODY = {
@@ -32,7 +33,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
 
 def make(service: InProcess, **changes: object) -> httpx.Response:
     body = {key: value for key, value in {**BODY, **changes}.items() if value is not None}
-    return service.client.post("/v1/silences", content=json.dumps(body))
+    return service.client.post("/v1/silences", content=json.dumps(body), headers=JSON)
 
 
 def test_a_silence_is_made_found_and_ended(service: InProcess) -> None:

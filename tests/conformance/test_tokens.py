@@ -20,6 +20,7 @@ from api.http.settings import ServiceSettings
 from api.http.tokens.scopes import INCLUDED, SCOPES
 from api.http.tokens.wish import Wish, issue
 from tests.stands.service import InProcess, in_process
+from tests.stands.strangers import JSON
 from tests.worlds import remote_write as rw
 
 DOCUMENT = Path(__file__).parents[1] / "fixtures" / "openapi.json"
@@ -189,7 +190,7 @@ def test_a_token_over_its_rate_is_told_to_wait(guarded: InProcess) -> None:
 def test_what_is_no_wish_for_a_token_is_refused(
     guarded: InProcess, body: bytes, status: int
 ) -> None:
-    answer = guarded.client.post("/v1/tokens", content=body, headers=bearer(TOKEN))
+    answer = guarded.client.post("/v1/tokens", content=body, headers=JSON | bearer(TOKEN))
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
 

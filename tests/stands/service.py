@@ -25,6 +25,8 @@ from api.data.ingest import commit
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
 from api.http.app import create_app
+from api.http.connections import Connections
+from api.http.context import context_of
 from api.http.settings import ServiceSettings
 from tests.stands.environment import clean_environment
 from tests.stands.ports import free_port
@@ -188,7 +190,12 @@ def in_process(
         quiet = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
         app = create_app(settings or quiet, store, inventory, clock)
         impatient = patch.object(commit, "COMMIT_WAIT_SECONDS", commit_wait_seconds)
-        with impatient, serving(app) as url, httpx.Client(base_url=url, timeout=60) as client:
+        protocol = Connections(context_of(app).metrics).protocol()
+        with (
+            impatient,
+            serving(app, protocol) as url,
+            httpx.Client(base_url=url, timeout=60) as client,
+        ):
             yield InProcess(client, store, inventory)
     finally:
         store.close()
@@ -196,11 +203,13 @@ def in_process(
 
 
 @contextlib.contextmanager
-def serving(app: Any) -> Iterator[str]:  # noqa: ANN401 - any ASGI application
+def serving(app: Any, protocol: Any = "auto") -> Iterator[str]:  # noqa: ANN401 - any ASGI app
     """The address of this app, served by a thread of this process."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        server = uvicorn.Server(
+            uvicorn.Config(app, http=protocol, log_config=None, access_log=False)
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
@@ -27,9 +28,14 @@ from api.data.ingest.columns import SampleColumns
 from api.data.ingest.records import COLLECTIVES, STEPS, joined
 from api.data.ingest.series import NewSeries
 from api.data.store.store import Store
-from collector.contract.errors import FabricscopeError, StoreError
+from collector.contract.errors import ContractError, FabricscopeError, StoreError
 from collector.contract.identity import METRIC_LABEL, Labels
 from collector.contract.model import Event
+
+log = logging.getLogger(__name__)
+
+UNWRITABLE_CHARS_MAX = 500
+"""Of an error's words in the answer to a request that cannot be written."""
 
 
 class Overloaded(FabricscopeError):  # noqa: N818 - reads as the statement it is
@@ -146,26 +152,55 @@ class GroupCommit:
         self._enough.clear()
         loop = asyncio.get_running_loop()
         started = loop.time()
-        failure: str | None = "the commit loop broke"
+        writes = [write for write, _ in group]
+        failures: list[FabricscopeError | None] = [StoreError("the commit loop broke")] * len(group)
         try:
-            await loop.run_in_executor(
-                self._thread, insert_group, self._store, [write for write, _ in group]
-            )
-            failure = None
-        except StoreError as error:
-            failure = str(error)
+            failures = await loop.run_in_executor(self._thread, insert_each, self._store, writes)
         finally:
             # Also when something unforeseen ends the loop: no request may wait for ever or take
             # silence for success.
             self.pending_rows -= rows
-            for _, done in group:
+            for (_, done), failure in zip(group, failures, strict=True):
                 if done.done():
                     continue  # its client has gone; the rows are kept all the same
                 if failure is None:
                     done.set_result(None)
                 else:
-                    done.set_exception(StoreError(failure))
-        self._observe(failure is None, rows, loop.time() - started)
+                    done.set_exception(failure)
+        self._observe(not any(failures), rows, loop.time() - started)
+
+
+class Unwritable(ContractError):  # noqa: N818 - reads as the statement it is
+    """Rows that no store can hold, whatever the sender tries: the request is refused for good."""
+
+
+def insert_each(store: Store, group: list[Write]) -> list[FabricscopeError | None]:
+    """Insert the group; why each of its writes failed, None where it is durable.
+
+    A group that fails as a whole is inserted again one by one, if the store is there: one request
+    with an odd row must not fail the others. Rows that are then inserted twice are recognised.
+    """
+    try:
+        insert_group(store, group)
+    except StoreError as error:
+        if len(group) == 1 or not is_there(store):
+            return [error] * len(group)
+    except Exception as error:
+        if len(group) == 1:
+            log.exception("a request cannot be written")
+            words = f"the request cannot be written: {type(error).__name__}: {error}"
+            return [Unwritable(words[:UNWRITABLE_CHARS_MAX])]
+    else:
+        return [None] * len(group)
+    return [failure for write in group for failure in insert_each(store, [write])]
+
+
+def is_there(store: Store) -> bool:
+    try:
+        store.ping()
+    except StoreError:
+        return False
+    return True
 
 
 def insert_group(store: Store, group: list[Write]) -> None:

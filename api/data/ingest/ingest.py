@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -16,7 +17,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from api.base.limits import INFLIGHT_BYTES_MAX, METADATA_CACHED_MAX, REMOTE_SERIES_CACHED_MAX
+from api.base.limits import (
+    INFLIGHT_BYTES_MAX,
+    INFLIGHT_BYTES_PER_SENDER_MAX,
+    METADATA_CACHED_MAX,
+    REMOTE_SERIES_CACHED_MAX,
+)
 from api.base.metrics import ServiceMetrics
 from api.data.captures import Captures
 from api.data.ingest.columns import Acceptance
@@ -39,6 +45,36 @@ SIGHT_SECONDS = 30.0
 """How often an agent's things are noted again in the inventory."""
 REMOTE_SIGHT_SECONDS = 10.0
 """How often remote-write series are noted there: the longest delay before a new one appears."""
+
+
+class Holding:
+    """Bytes of one request that count as held, for its sender and for all."""
+
+    def __init__(self, inflight: Counter[str], sender: str) -> None:
+        self._inflight = inflight
+        self._sender = sender
+        self._size = 0
+
+    def add(self, size: int) -> None:
+        """Count these bytes, too; Overloaded if that would be too many."""
+        whole, own = self._inflight.total() + size, self._inflight[self._sender] + size
+        if whole > INFLIGHT_BYTES_MAX:
+            raise Overloaded(
+                f"{whole} bytes of requests are being worked on; "
+                f"INFLIGHT_BYTES_MAX is {INFLIGHT_BYTES_MAX}"
+            )
+        if own > INFLIGHT_BYTES_PER_SENDER_MAX:
+            raise Overloaded(
+                f"{own} bytes of requests of {self._sender!r} are being worked on; "
+                f"INFLIGHT_BYTES_PER_SENDER_MAX is {INFLIGHT_BYTES_PER_SENDER_MAX}"
+            )
+        self._inflight[self._sender] = own
+        self._size += size
+
+    def release(self) -> None:
+        self._inflight[self._sender] -= self._size
+        if not self._inflight[self._sender]:
+            del self._inflight[self._sender]
 
 
 class Ingest:
@@ -65,10 +101,10 @@ class Ingest:
         self.captures: Captures | None = None
         """Requests that receipts carry to agents; None: receipts carry none."""
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
-        self._inflight_bytes = 0
+        self._inflight: Counter[str] = Counter()
         self.commit = GroupCommit(store, self._observe_commit)
         metrics.watch("fabric_service_pending_rows", lambda: self.commit.pending_rows)
-        metrics.watch("fabric_service_inflight_bytes", lambda: self._inflight_bytes)
+        metrics.watch("fabric_service_inflight_bytes", self._inflight.total)
         metrics.watch("fabric_service_known_series", lambda: len(self._tables), protocol=NATIVE)
         metrics.watch(
             "fabric_service_known_series", lambda: len(self._remote.labels), protocol=REMOTE_WRITE
@@ -76,18 +112,13 @@ class Ingest:
         metrics.watch("fabric_service_known_series", lambda: len(self._otlp.rows), protocol=OTLP)
 
     @contextlib.contextmanager
-    def hold(self, size: int) -> Iterator[None]:
-        """Count these bytes as held; Overloaded if that would be too many."""
-        if self._inflight_bytes + size > INFLIGHT_BYTES_MAX:
-            raise Overloaded(
-                f"{self._inflight_bytes} bytes of requests are being worked on; "
-                f"INFLIGHT_BYTES_MAX is {INFLIGHT_BYTES_MAX}"
-            )
-        self._inflight_bytes += size
+    def holding(self, sender: str) -> Iterator[Holding]:
+        """Counts bytes of one sender's request as held, until it is closed."""
+        holding = Holding(self._inflight, sender)
         try:
-            yield
+            yield holding
         finally:
-            self._inflight_bytes -= size
+            holding.release()
 
     async def native(self, body: bytes) -> Receipt:
         """Make a native batch durable; the receipt may be sent when this returns."""
@@ -181,7 +212,7 @@ class Ingest:
             table.things = self._feed.things(table.labels)
         self._feed.seen(table.things)
 
-    async def _sight_remote_series(self) -> None:
+    async def sight_remote_series(self) -> None:
         while True:
             await asyncio.sleep(REMOTE_SIGHT_SECONDS)
             await self._in_decoder(self._sight_remote)
@@ -205,9 +236,7 @@ class Ingest:
         self._metrics.commit_seconds.observe(seconds)
 
     async def run(self) -> None:
-        sighting = asyncio.create_task(self._sight_remote_series(), name="sighting")
         try:
             await self.commit.run()
         finally:
-            sighting.cancel()
             self._decoder.shutdown()

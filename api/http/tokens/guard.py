@@ -6,6 +6,9 @@ the token (401), `ask_scope` runs before each route and checks its scope (403).
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Send
@@ -13,11 +16,13 @@ from starlette.types import Scope as AsgiScope
 
 from api.base.errors import Problem
 from api.base.metrics import ServiceMetrics
+from api.data.inventory.token_model import Scope
 from api.http.boundary import respond_in_shape_of
+from api.http.browsers import check_change
 from api.http.context import context_of
 from api.http.tokens.book import TokenBook
 from api.http.tokens.model import ANYBODY, Caller, Denial, DenialReason, given_in
-from api.http.tokens.scopes import SCOPES, is_open
+from api.http.tokens.scopes import SCOPES, TAKES_TEXT, is_open
 from collector.contract.identity import printable
 
 CALLER = "fabricscope.caller"
@@ -65,9 +70,14 @@ async def ask_scope(request: Request) -> None:
     line = f"{request.method} {path}"
     needed = SCOPES.get(line)
     caller = caller_of(request)
+    context = context_of(request.app)
     if needed is not None and needed in caller.allowed:
+        if needed is not Scope.READ:
+            with denials_counted(context.metrics):
+                takes_json = needed is not Scope.INGEST and line not in TAKES_TEXT
+                check_change(request, context.settings, takes_json=takes_json)
         return
-    context_of(request.app).metrics.denied.labels(DenialReason.SCOPE).inc()
+    context.metrics.denied.labels(DenialReason.SCOPE).inc()
     has = ", ".join(sorted(caller.allowed))
     words = (
         f"{line} needs a token with scope {needed}; {caller.name!r} has {has}"
@@ -75,6 +85,15 @@ async def ask_scope(request: Request) -> None:
         else f"{line} has no scope in api/http/tokens/scopes.py, so no token may use it: a bug"
     )
     raise refusal(Denial(403, DenialReason.SCOPE, words), needed or "")
+
+
+@contextlib.contextmanager
+def denials_counted(metrics: ServiceMetrics) -> Iterator[None]:
+    try:
+        yield
+    except Problem as problem:
+        metrics.denied.labels(problem.body.rule).inc()
+        raise
 
 
 def caller_of(request: Request) -> Caller:

@@ -126,6 +126,9 @@ SCOPES: Final[Mapping[str, Scope]] = {
 }
 """Method and path of each route that is not open, and the scope that it asks for."""
 
+TAKES_TEXT: Final = frozenset({"POST /v1/hosts/{host}/check"})
+"""Routes that change something by another body than JSON; telemetry has formats of its own."""
+
 
 def is_open(path: str) -> bool:
     """Whether a path is answered without a token.

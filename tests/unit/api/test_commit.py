@@ -11,7 +11,14 @@ import pytest
 from api.base.limits import COMMIT_ROWS_EAGER
 from api.data.ingest import commit as module
 from api.data.ingest.columns import SampleColumns
-from api.data.ingest.commit import GroupCommit, Metadata, Overloaded, Write, event_rows
+from api.data.ingest.commit import (
+    GroupCommit,
+    Metadata,
+    Overloaded,
+    Unwritable,
+    Write,
+    event_rows,
+)
 from api.data.ingest.series import NewSeries
 from api.data.store.blocks import Column
 from api.data.store.store import Store
@@ -34,6 +41,11 @@ class MemoryStore:
     def __init__(self) -> None:
         self.inserts: list[tuple[str, int]] = []
         self.before_insert: Callable[[str], None] = lambda _: None
+        self.is_there = True
+
+    def ping(self) -> None:
+        if not self.is_there:
+            raise StoreError("gone")
 
     def insert_columns(self, table: str, columns: Sequence[Column]) -> None:
         self.before_insert(table)
@@ -140,14 +152,89 @@ def test_a_failure_is_told_to_everyone_in_the_group_and_the_next_group_goes_on()
     assert asyncio.run(scene()).observed == [(False, 16_000), (True, 1)]
 
 
-def test_a_bug_ends_the_loop_and_nobody_takes_silence_for_success() -> None:
+def odd_write() -> Write:
+    """A label that is no text: no column of the store can hold it."""
+    return Write(samples=samples(3), series=[NewSeries(1, 7, (("__name__", "m\ud800"),))])
+
+
+def test_a_request_that_cannot_be_written_fails_alone() -> None:
+    async def scene() -> Bench:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+        writes = [Write(samples=samples(8000)), odd_write(), Write(samples=samples(9000))]
+        results = await asyncio.gather(
+            *(bench.commit.write(write) for write in writes), return_exceptions=True
+        )
+        assert [results[0], results[2]] == [None, None]
+        assert isinstance(results[1], Unwritable)
+        assert "UnicodeEncodeError" in str(results[1])
+        await bench.commit.write(Write(samples=samples(1)))
+        assert bench.commit.pending_rows == 0
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return bench
+
+    bench = asyncio.run(scene())
+    assert bench.store.inserts == [("samples", 8000), ("samples", 9000), ("samples", 1)]
+
+
+def test_a_store_that_refuses_one_request_keeps_the_others() -> None:
     async def scene() -> None:
         bench = Bench()
 
-        def bug(_: str) -> None:
-            raise ZeroDivisionError
+        def refuse_events(table: str) -> None:
+            if table == "events":
+                raise StoreError("bad row")
 
-        bench.store.before_insert = bug
+        bench.store.before_insert = refuse_events
+        running = asyncio.create_task(bench.commit.run())
+        odd = Write(samples=samples(8000), events=[Event(kind="k", time_ns=1, labels={})])
+        results = await asyncio.gather(
+            bench.commit.write(odd),
+            bench.commit.write(Write(samples=samples(9000))),
+            return_exceptions=True,
+        )
+        assert isinstance(results[0], StoreError)
+        assert results[1] is None
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_a_store_that_is_gone_is_asked_once_for_all() -> None:
+    asked = []
+
+    async def scene() -> None:
+        bench = Bench()
+        bench.store.is_there = False
+
+        def fail(table: str) -> None:
+            asked.append(table)
+            raise StoreError("gone")
+
+        bench.store.before_insert = fail
+        running = asyncio.create_task(bench.commit.run())
+        writes = (bench.commit.write(Write(samples=samples(8000))) for _ in range(3))
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        assert [str(result) for result in results] == ["gone"] * 3
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scene())
+    assert asked == ["samples"]
+
+
+def test_a_bug_ends_the_loop_and_no_request_takes_silence_for_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(module, "insert_each", bug)
+
+    async def scene() -> None:
+        bench = Bench()
         running = asyncio.create_task(bench.commit.run())
         with pytest.raises(StoreError, match="the commit loop broke"):
             await bench.commit.write(Write(samples=samples(20_000)))

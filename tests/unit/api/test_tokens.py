@@ -50,7 +50,7 @@ def test_every_route_is_open_or_asks_for_a_scope_and_no_line_is_about_nothing() 
 
 
 def test_the_app_has_no_route_besides() -> None:
-    assert make_bare_app(working({}, None)).routes == []  # type: ignore[arg-type]
+    assert make_bare_app(working(None, None)).routes == []  # type: ignore[arg-type]
 
 
 def test_only_the_agents_scope_writes_telemetry_and_it_does_nothing_else() -> None:

@@ -11,31 +11,37 @@ from api.base.errors import Problem
 from api.base.limits import BODY_BYTES_MAX
 from api.data.ingest.ingest import Ingest
 from api.http.context import Context
+from api.http.tokens.guard import caller_of
 
 
 async def read_body(request: Request, ingest: Ingest, held: contextlib.ExitStack) -> bytes:
     """The whole body. Its bytes count as held until ``held`` is closed.
 
-    The declared length is checked before a byte is read, and again as the bytes arrive, since a
-    chunked request declares none.
+    The declared length is only checked: a client that declares much and sends nothing must not
+    take room from others. Bytes are counted as they arrive, for the sender and for all.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdigit():
         check_size(int(declared))
-        held.enter_context(ingest.hold(int(declared)))
+    holding = held.enter_context(ingest.holding(sender_of(request)))
     chunks: list[bytes] = []
     size = 0
     try:
         async for chunk in request.stream():
             size += len(chunk)
             check_size(size)
-            if not declared.isdigit():
-                held.enter_context(ingest.hold(len(chunk)))
+            holding.add(len(chunk))
             chunks.append(chunk)
     except ClientDisconnect as error:
         # No client reads this answer; it is for our own count, which must not show a bug of ours.
         raise Problem(400, "cut off", f"the sender left after {size} bytes") from error
     return b"".join(chunks)
+
+
+def sender_of(request: Request) -> str:
+    """Whose bytes these are: the token's name, or the address where no token is required."""
+    address = request.client.host if request.client is not None else ""
+    return caller_of(request).name or address
 
 
 def check_size(size: int) -> None:
