@@ -37,6 +37,9 @@ export const OVERVIEW = {
   evaluations: 'sum(increase(fabric_service_evaluations_total{outcome="done"}[5m]))',
   evaluation:
     "sum(rate(fabric_service_evaluation_seconds_sum[5m])) / sum(rate(fabric_service_evaluation_seconds_count[5m]))",
+  behind: "max(fabric_service_evaluation_behind_seconds)",
+  outstanding: "max by (state) (fabric_service_evaluation_hosts) > 0",
+  notJudged: "max by (job, missing) (fabric_job_not_judged_ratio)",
   evaluationSlowest: slowest("fabric_service_evaluation_seconds", 0.99, "5m"),
   samples: "sum(rate(fabric_service_samples_total[1m]))",
   refused: `sum by (protocol, rule) (${counted("fabric_service_refused_total")})`,

@@ -54,6 +54,20 @@ describe("what is wrong with the service", () => {
     expect(first).toMatchObject({ tone: "bad", runbook: "service-store" });
     expect(first?.text).toContain("no connection");
   });
+  it("late data are a reason for late verdicts", () => {
+    const late = troubles({
+      numbers: {
+        behind: one(32),
+        outstanding: [{ labels: { state: "outstanding" }, value: 7 }],
+        notJudged: [{ labels: { job: "llama", missing: "records" }, value: 0.4 }],
+      },
+    });
+    expect(late.map(({ text }) => text)).toEqual([
+      "Data come late: faults are looked for up to 32 s ago, and 7 hosts outstanding",
+      "Job llama is not judged: 40 % of its records are missing",
+    ]);
+    expect(troubles({ numbers: { behind: one(5) } })).toEqual([]);
+  });
   it("no evaluation is reported only once there was time for one", () => {
     expect(troubles({ numbers: { evaluations: one(0) } })[0]?.text).toContain(
       "does not look for faults",
