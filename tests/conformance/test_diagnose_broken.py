@@ -13,7 +13,7 @@ from api.diagnose.cli import EXIT_NOTHING
 from api.diagnose.report import Diagnosis
 from collector.cli import main
 from tests.oracles.broken_files import Breaker
-from tests.stands.diagnosing import ROOT
+from tests.stands.diagnosing import ROOT, RUN_SECONDS
 from tests.tools.cut import CUT
 
 pytestmark = pytest.mark.slow(60)
@@ -23,8 +23,6 @@ COPIES = 4
 """Of each file, each broken in another way."""
 ROUNDS = 40
 """Each breaks twenty to a hundred files; a cut takes four of these."""
-SECONDS_MAX = 60
-"""A run takes two seconds; on a machine that does ten other things, more."""
 GROWTH_BYTES_MAX = 1 << 30
 """The files are a megabyte; the throw-away store is in the same process."""
 BROKEN_SHARE = 0.7
@@ -59,7 +57,7 @@ def bounded() -> Iterator[None]:
     """Fails if what runs inside takes too long or too much memory; signals stay ours."""
 
     def too_long(_: int, frame: types.FrameType | None) -> None:
-        raise AssertionError(f"not done after {SECONDS_MAX} s: {frame}")
+        raise AssertionError(f"not done after {RUN_SECONDS} s: {frame}")
 
     kept = {
         number: signal.getsignal(number)
@@ -68,7 +66,7 @@ def bounded() -> Iterator[None]:
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = memory("VmRSS")
     signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(SECONDS_MAX)
+    signal.alarm(RUN_SECONDS)
     try:
         yield
     finally:

@@ -38,8 +38,8 @@ pytestmark = pytest.mark.slow(60)
 DOCUMENT = Path(__file__).parents[1] / "fixtures" / "openapi.json"
 REQUESTS = 12_000
 """Of a whole proof, in so many rounds, of which a cut takes two."""
-ROUNDS = 20
-ODD_PARTS = 20
+ROUNDS = 30
+ODD_PARTS = 40
 """Odd values of parameters are 15,000 requests; a cut takes two of so many parts."""
 START_S = START_UNIX_NS // NS
 SECONDS = 45
@@ -379,6 +379,13 @@ def test_a_range_to_the_end_of_time_is_answered(service: InProcess, path: str, b
     answer = service.client.get(httpx.URL(path).copy_merge_params({"from": begin, "to": FAR}))
     assert answer.status_code == 200 or answer.json()["rule"], answer.text
     assert answer.status_code < 500
+
+
+def test_a_direction_that_there_is_not_is_refused(service: InProcess) -> None:
+    """It was answered with no bursts, as if there were none."""
+    answer = service.client.get("/v1/bursts", params={"direction": "sideways"})
+    assert answer.status_code == 422
+    assert "'receive' or 'transmit'" in answer.json()["detail"]
 
 
 def test_a_trace_to_the_end_of_time_is_answered(service: InProcess) -> None:

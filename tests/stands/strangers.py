@@ -57,7 +57,13 @@ def raw(service: InProcess, *parts: bytes) -> bytes:
         return peer.recv(65536)
 
 
-def conversation(service: InProcess, sent: bytes) -> tuple[bytes, bool]:
+QUIET_SECONDS = 0.3
+"""A connection on which nothing comes for so long after an answer stays open."""
+
+
+def conversation(
+    service: InProcess, sent: bytes, quiet_seconds: float = QUIET_SECONDS
+) -> tuple[bytes, bool]:
     """What the service answers to these bytes, and whether it then ended the connection.
 
     An answer is whole after its declared length; one that the service ends is whole at its end.
@@ -70,13 +76,9 @@ def conversation(service: InProcess, sent: bytes) -> tuple[bytes, bool]:
         peer.sendall(sent)
         while piece := peer.recv(65536):
             answer += piece
-            if is_whole(answer) and not select.select([peer], [], [], QUIET_SECONDS)[0]:
+            if is_whole(answer) and not select.select([peer], [], [], quiet_seconds)[0]:
                 return answer, False
     return answer, True
-
-
-QUIET_SECONDS = 0.3
-"""A connection on which nothing comes for so long after an answer stays open."""
 
 
 def is_whole(answer: bytes) -> bool:
