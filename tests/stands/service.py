@@ -208,7 +208,7 @@ def serving(app: Any, protocol: Any = "auto") -> Iterator[str]:  # noqa: ANN401 
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(
-            uvicorn.Config(app, http=protocol, log_config=None, access_log=False)
+            uvicorn.Config(app, http=protocol, log_config=None, access_log=False, ws="none")
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -36,6 +36,7 @@ from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])
 
+OTLP_PATH: Final = "/otlp/v1/metrics"
 PROTOBUF: Final = "application/x-protobuf"
 PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {PROTOBUF: parse_protobuf, JSON: parse_json}
 
@@ -54,7 +55,7 @@ _BODY = {
 
 
 @router.post(
-    "/otlp/v1/metrics",
+    OTLP_PATH,
     response_class=Response,
     openapi_extra=_BODY,
     summary="OpenTelemetry metrics (OTLP/HTTP)",
