@@ -51,6 +51,7 @@ class EvaluateTask:
         self._metrics = metrics
         self._clock = clock
         self._is_failing = False
+        self._pulse = metrics.vitals.evaluation
         metrics.watch("fabric_service_evaluation_leads", lambda: float(lead.is_held()))
         metrics.watch("fabric_service_incidents", lambda: float(rounds.open_count))
 
@@ -71,6 +72,7 @@ class EvaluateTask:
         """
         if not self._lead.is_held():
             self._rounds.forget()
+            self._pulse.rest()
             return None
         started = time.perf_counter()
         result, why = "done", ""
@@ -91,6 +93,12 @@ class EvaluateTask:
         if why and not self._is_failing:
             log.warning("the last minutes cannot be evaluated: %s", why)
         self._is_failing = bool(why)
+        if result == "lost":
+            self._pulse.rest()
+        elif why:
+            self._pulse.fail(why)
+        else:
+            self._pulse.succeed()
         return outcome
 
     async def _write(self, outcome: Outcome) -> None:

@@ -178,6 +178,7 @@ class RuleTask:
     def forget(self) -> None:
         self._states = None
         self._last_ns.clear()
+        self._metrics.vitals.rules.rest()
 
     def due(self) -> list[tuple[Group, int]]:
         """Longest waiting first. A new group begins at its next moment, as in Prometheus."""
@@ -350,6 +351,13 @@ class RuleTask:
     def _say(self, outcome: str, why: str) -> None:
         """Count how an evaluation ended; log an error when it begins."""
         self._metrics.rule_rounds.labels(outcome).inc()
+        pulse = self._metrics.vitals.rules
+        if outcome == "lost":
+            pulse.rest()
+        elif why:
+            pulse.fail(why)
+        else:
+            pulse.succeed()
         if why and not self._is_failing:
             log.warning("rules cannot be evaluated: %s", why)
         self._is_failing = bool(why)
