@@ -46,6 +46,7 @@ from api.oncall.notify.task import Notifying
 from api.oncall.rules.explain import explain_by_incidents, with_dashboards
 from api.oncall.rules.parts import Rules, make_rules
 from api.oncall.rules.task import Hooks
+from api.oncall.rules.watch import SelfWatch
 from api.promql.engine import Engine
 from api.promql.gate import Gate
 from api.promql.values import Dialect
@@ -82,6 +83,10 @@ def wire(
     rules = make_rules(
         settings.rules, engine, inventory, lead, ingest.commit, metrics, clock, hooks
     )
+    own_rules = SelfWatch(
+        rules.shelf, settings.rules, metrics, rules.own.place, notifying.notify_own, clock
+    )
+    notifying.owned = own_rules.owns
     expectations = load_expectations(settings.audit_expectations)
     watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
     works: dict[str, Work] = {}
@@ -116,6 +121,7 @@ def wire(
         wellbeing=Wellbeing(metrics.vitals, store, inventory, ingest.commit, watch, lead),
     )
     works |= works_of(context, feed, evaluation, roll, rules)
+    works["self watch"] = own_rules.run
     return context
 
 

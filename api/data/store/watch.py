@@ -134,5 +134,5 @@ class StoreWatch:
         self._parts = none | {
             row["table"]: (float(row["parts"]), float(row["held"])) for row in rows
         }
-        series = next((row for row in rows if row["table"] == "series"), {})
+        series: dict[str, int] = next((row for row in rows if row["table"] == "series"), {})
         self._series = {day: float(series.get(day, 0)) for day in DAYS}

@@ -146,8 +146,12 @@ class RuleTask:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 pause.cancel()
                 self._reap()
-        finally:
+        except asyncio.CancelledError:
             await self._stop()
+            raise
+        except Exception:
+            await self._end_running()  # it is started again: none must run twice
+            raise
 
     async def prepare(self) -> bool:
         """Read the states, if this process leads; whether it does."""
@@ -225,10 +229,14 @@ class RuleTask:
                 del self._running[key]
                 task.result()
 
-    async def _stop(self) -> None:
-        for task in self._running.values():
+    async def _end_running(self) -> None:
+        running, self._running = self._running, {}
+        for task in running.values():
             task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await asyncio.gather(*running.values(), return_exceptions=True)
+
+    async def _stop(self) -> None:
+        await self._end_running()
         for _ in range(STOP_TRIES):
             if await asyncio.to_thread(self._asker.stop):
                 break
