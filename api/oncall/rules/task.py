@@ -147,11 +147,10 @@ class RuleTask:
                 pause.cancel()
                 self._reap()
         except asyncio.CancelledError:
-            await self._stop()
+            await self._stop_asking()  # only when the service stops
             raise
-        except Exception:
-            await self._end_running()  # it is started again: none must run twice
-            raise
+        finally:
+            await self._end_running()  # after a bug it is started again: none must run twice
 
     async def prepare(self) -> bool:
         """Read the states, if this process leads; whether it does."""
@@ -235,7 +234,7 @@ class RuleTask:
             task.cancel()
         await asyncio.gather(*running.values(), return_exceptions=True)
 
-    async def _stop(self) -> None:
+    async def _stop_asking(self) -> None:
         await self._end_running()
         for _ in range(STOP_TRIES):
             if await asyncio.to_thread(self._asker.stop):
