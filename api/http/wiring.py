@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
 
 from api.base.metrics import ServiceMetrics
 from api.base.version import VERSION
@@ -13,6 +16,7 @@ from api.data.ingest.own import OwnSamples
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
+from api.data.store.watch import StoreWatch
 from api.fabric.cache import TopologyCache
 from api.fleet.actions.parts import make_acting
 from api.fleet.audit.fleet_audit import FleetAudit, load_expectations
@@ -23,7 +27,16 @@ from api.http import page_files
 from api.http.context import Context, Queues
 from api.http.settings import ServiceSettings
 from api.http.tokens.parts import make_book
-from api.http.works import Supervisor, Work, feed_inventory, watch_captures, watch_jobs, watch_ports
+from api.http.wellbeing import Wellbeing
+from api.http.works import (
+    Supervisor,
+    Work,
+    feed_inventory,
+    watch_captures,
+    watch_jobs,
+    watch_ports,
+    watch_wellbeing,
+)
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.roll import RollTask, make_roll
 from api.oncall.evaluate.detect import GuardedDetectors
@@ -33,6 +46,7 @@ from api.oncall.notify.task import Notifying
 from api.oncall.rules.explain import explain_by_incidents, with_dashboards
 from api.oncall.rules.parts import Rules, make_rules
 from api.oncall.rules.task import Hooks
+from api.oncall.rules.watch import SelfWatch
 from api.promql.engine import Engine
 from api.promql.gate import Gate
 from api.promql.values import Dialect
@@ -43,7 +57,7 @@ def wire(
     settings: ServiceSettings, store: Store, inventory: Inventory, clock: Callable[[], float]
 ) -> Context:
     """All parts over this store and inventory. Raises SettingsError for bad settings."""
-    metrics = ServiceMetrics()
+    metrics = ServiceMetrics(clock)
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
     feed = InventoryFeed(
         inventory, load_catalog(), lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
@@ -69,7 +83,12 @@ def wire(
     rules = make_rules(
         settings.rules, engine, inventory, lead, ingest.commit, metrics, clock, hooks
     )
+    own_rules = SelfWatch(
+        rules.shelf, settings.rules, metrics, rules.own.place, notifying.notify_own, clock
+    )
+    notifying.owned = own_rules.owns
     expectations = load_expectations(settings.audit_expectations)
+    watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
     works: dict[str, Work] = {}
     context = Context(
         settings=settings,
@@ -99,9 +118,18 @@ def wire(
         page=page_files.find_page(page_files.FOLDER),
         queues=Queues(),
         supervisor=Supervisor(works, metrics),
+        wellbeing=Wellbeing(metrics.vitals, store, inventory, ingest.commit, watch, lead),
     )
     works |= works_of(context, feed, evaluation, roll, rules)
+    works["self watch"] = own_rules.run
     return context
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite inventory; None: it is a server's."""
+    parsed = make_url(url)
+    is_file = parsed.get_backend_name() == "sqlite" and parsed.database
+    return Path(str(parsed.database)) if is_file else None
 
 
 def works_of(
@@ -122,6 +150,7 @@ def works_of(
         "news": parts.changes.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,
+        "wellbeing": lambda: watch_wellbeing(parts.wellbeing.disks, parts.metrics),
         "captures": lambda: watch_captures(parts.captures),
         "tokens": parts.tokens.run,
         "rules": rules.task.run,

@@ -15,12 +15,20 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
+from api.base.limits import (
+    CLOCK_STEP_SECONDS,
+    DISK_LOOK_SECONDS,
+    STORE_LOOK_SECONDS,
+    WORK_BREAKS_MAX,
+)
 from api.base.metrics import ServiceMetrics
+from api.base.vitals import ClockWatch
 from api.data.captures import CAPTURES_SECONDS, Captures
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
 from api.data.refresh import refresh_ports
 from api.data.store.store import Store
+from api.data.store.watch import StoreWatch
 from api.jobs.watch import JobWatch
 from api.promql.gate import Gate
 from collector.contract.catalog import load_catalog
@@ -50,6 +58,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics) -> None:
+    metrics.watch("fabric_service_inventory_waiting", lambda: float(feed.pending))
     flushed = dropped = errors = 0
     try:
         while True:
@@ -77,6 +86,21 @@ async def watch_ports(store: Store, inventory: Inventory, clock: Callable[[], fl
             if not failing:
                 log.warning("the ports' state cannot be refreshed: %s", error)
             failing = True
+
+
+async def watch_wellbeing(watch: StoreWatch, metrics: ServiceMetrics) -> None:
+    """Keep what the service knows of its disks, parts and clock fresh, until cancelled."""
+    clock = ClockWatch(metrics.vitals, CLOCK_STEP_SECONDS)
+    parts_s = float("-inf")
+    while True:
+        await asyncio.to_thread(watch.look_at_disks)
+        if time.monotonic() - parts_s >= STORE_LOOK_SECONDS:
+            parts_s = time.monotonic()
+            await asyncio.to_thread(watch.look_at_parts)
+        await asyncio.sleep(DISK_LOOK_SECONDS)
+        if step_s := clock.step_s():
+            metrics.clock_steps.inc()
+            log.warning("the clock was set by %+.1f s, or this machine was suspended", step_s)
 
 
 async def watch_captures(captures: Captures) -> None:
@@ -114,6 +138,19 @@ class Supervisor:
         self._metrics = metrics
         self.broken = ""
         """The vital work that broke; empty: none."""
+        self._breaks: dict[str, int] = {}
+        """How often work has broken in a row, each time soon after its start."""
+        self._started_s: dict[str, float] = {}
+
+    @property
+    def failing(self) -> list[str]:
+        """Work that breaks again and again: it is not done."""
+        now_s = time.monotonic()
+        return [
+            name
+            for name, breaks in self._breaks.items()
+            if breaks >= WORK_BREAKS_MAX and now_s - self._started_s[name] <= RESTART_SECONDS_MAX
+        ]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -128,8 +165,9 @@ class Supervisor:
 
     async def _keep(self, name: str, work: Work) -> None:
         pause_s = RESTART_SECONDS_MIN
+        self._metrics.work_failures.labels(name)  # 0, so that the first break is an increase
         while True:
-            started_s = time.monotonic()
+            started_s = self._started_s[name] = time.monotonic()
             try:
                 await work()
             except Exception:
@@ -144,6 +182,8 @@ class Supervisor:
                 return  # only cancelling ends work, but for that of tests
             if time.monotonic() - started_s > RESTART_SECONDS_MAX:
                 pause_s = RESTART_SECONDS_MIN
+                self._breaks[name] = 0
+            self._breaks[name] = self._breaks.get(name, 0) + 1
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RESTART_SECONDS_MAX)
 

@@ -25,7 +25,7 @@ from api.base.limits import (
 )
 from api.base.metrics import ServiceMetrics
 from api.data.captures import Captures
-from api.data.ingest.columns import Acceptance
+from api.data.ingest.columns import MS_PER_SECOND, Acceptance, SampleColumns
 from api.data.ingest.commit import GroupCommit, Metadata, Overloaded, Write
 from api.data.ingest.native import NativeRequest, decode_native
 from api.data.ingest.otlp import OtlpRequest, OtlpSeries, decode_otlp
@@ -102,7 +102,8 @@ class Ingest:
         """Requests that receipts carry to agents; None: receipts carry none."""
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self._inflight: Counter[str] = Counter()
-        self.commit = GroupCommit(store, self._observe_commit)
+        self._newest_s: dict[str, float] = {}
+        self.commit = GroupCommit(store, self._observe_commit, metrics.vitals.commit)
         metrics.watch("fabric_service_pending_rows", lambda: self.commit.pending_rows)
         metrics.watch("fabric_service_inflight_bytes", self._inflight.total)
         metrics.watch("fabric_service_known_series", lambda: len(self._tables), protocol=NATIVE)
@@ -225,10 +226,20 @@ class Ingest:
 
     def _count(self, protocol: str, write: Write, refused: dict[str, int]) -> None:
         self._metrics.samples.labels(protocol).inc(len(write.samples))
+        self._note_newest(protocol, write.samples)
         self._metrics.events.labels(protocol).inc(len(write.events))
         for table, count in write.records.items():
             self._metrics.records.labels(protocol, table).inc(count)
         self._metrics.refuse(protocol, refused)
+
+    def _note_newest(self, protocol: str, samples: SampleColumns) -> None:
+        """Not later than now: a sample of the future would hide that its sender fell silent."""
+        if not len(samples):
+            return
+        newest_s = min(int(samples.time_ms.max()) / MS_PER_SECOND, self._clock())
+        if newest_s > self._newest_s.get(protocol, 0.0):
+            self._newest_s[protocol] = newest_s
+            self._metrics.newest_sample.labels(protocol).set(newest_s)
 
     def _observe_commit(self, ok: bool, rows: int, seconds: float) -> None:  # noqa: FBT001
         self._metrics.commits.labels("stored" if ok else "failed").inc()

@@ -59,7 +59,9 @@ def make_evaluation(
     *,
     is_alone: bool,
 ) -> Evaluation:
-    lead = Lead(inventory, clock, is_alone=is_alone)
+    pulse = metrics.vitals.inventory
+    lead = Lead(inventory, clock, is_alone=is_alone, pulse=pulse)
+    metrics.watch("fabric_service_inventory_up", lambda: float(not pulse.failing_s))
     rounds = make_rounds(store, inventory, topologies, lead, metrics)
     return Evaluation(
         lead=lead,

@@ -52,6 +52,7 @@ class EvaluateTask:
         self._metrics = metrics
         self._clock = clock
         self._is_failing = False
+        self._pulse = metrics.vitals.evaluation
         metrics.watch("fabric_service_evaluation_leads", lambda: float(lead.is_held()))
         metrics.watch("fabric_service_incidents", lambda: float(rounds.open_count))
         metrics.watch("fabric_service_evaluation_behind_seconds", lambda: rounds.behind_ns / NS)
@@ -84,6 +85,7 @@ class EvaluateTask:
         """
         if not self._lead.is_held():
             self._rounds.forget()
+            self._pulse.rest()
             return None
         started = time.perf_counter()
         result, why = "done", ""
@@ -108,6 +110,12 @@ class EvaluateTask:
         if why and not self._is_failing:
             log.warning("the last minutes cannot be evaluated: %s", why)
         self._is_failing = bool(why)
+        if result == "lost":
+            self._pulse.rest()
+        elif why:
+            self._pulse.fail(why)
+        else:
+            self._pulse.succeed()
         return outcome
 
     async def _write(self, outcome: Outcome) -> None:

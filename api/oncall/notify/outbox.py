@@ -19,6 +19,7 @@ from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
 from api.data.inventory.tables import NoticeState
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
+from api.oncall.notify.direct import Delivered
 from api.oncall.notify.http import RETRY_AFTER_SECONDS_MAX, Delivery, Outcome
 from api.oncall.notify.receivers import Receiver
 from collector.contract.errors import InventoryError
@@ -45,8 +46,10 @@ class Outbox:
         lead: Lead,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
+        delivered: Delivered | None = None,
     ) -> None:
         self.name = name
+        self._delivered = delivered or Delivered()
         self.wake = asyncio.Event()
         self._receiver = receiver
         self._inventory = inventory
@@ -97,6 +100,11 @@ class Outbox:
         )
         if not due:
             return 0
+        for notice in due:
+            if notice.id in self._delivered:  # sent directly, while the inventory was away
+                self._unmarked[notice.id] = (NoticeState.SENT, "")
+        await self._mark_settled()
+        due = [notice for notice in due if notice.id not in self._delivered]
         ids = [notice.id for notice in due]
         still = await asyncio.to_thread(
             lambda: self._inventory.notices.begin_attempts(
@@ -118,6 +126,7 @@ class Outbox:
                 self._inventory.notices.postpone, notice.id, moment(due_s), outcome.detail
             )
             return outcome
+        self._delivered.add(notice.id)
         is_sent = outcome.delivery is Delivery.SENT
         state = NoticeState.SENT if is_sent else NoticeState.REFUSED
         if not is_sent:

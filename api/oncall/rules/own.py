@@ -34,7 +34,7 @@ class OwnNumbers:
         self._own = own
         self._clock = clock
         host = printable(socket.gethostname())
-        self._place = {HOST: host, INSTANCE: f"{host}:{port}"}
+        self.place = {HOST: host, INSTANCE: f"{host}:{port}"}
         self._is_failing = False
 
     async def run(self) -> None:
@@ -59,7 +59,7 @@ class OwnNumbers:
 
     def samples(self, now_ns: int) -> list[Sample]:
         return [
-            Sample(Series(sample.name, {**sample.labels, **self._place}), sample.value, now_ns)
+            Sample(Series(sample.name, {**sample.labels, **self.place}), sample.value, now_ns)
             for family in self._metrics.registry.collect()
             for sample in family.samples
             if not math.isnan(sample.value)

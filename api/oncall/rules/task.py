@@ -146,8 +146,11 @@ class RuleTask:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 pause.cancel()
                 self._reap()
+        except asyncio.CancelledError:
+            await self._stop_asking()  # only when the service stops
+            raise
         finally:
-            await self._stop()
+            await self._end_running()  # after a bug it is started again: none must run twice
 
     async def prepare(self) -> bool:
         """Read the states, if this process leads; whether it does."""
@@ -178,6 +181,7 @@ class RuleTask:
     def forget(self) -> None:
         self._states = None
         self._last_ns.clear()
+        self._metrics.vitals.rules.rest()
 
     def due(self) -> list[tuple[Group, int]]:
         """Longest waiting first. A new group begins at its next moment, as in Prometheus."""
@@ -224,10 +228,14 @@ class RuleTask:
                 del self._running[key]
                 task.result()
 
-    async def _stop(self) -> None:
-        for task in self._running.values():
+    async def _end_running(self) -> None:
+        running, self._running = self._running, {}
+        for task in running.values():
             task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await asyncio.gather(*running.values(), return_exceptions=True)
+
+    async def _stop_asking(self) -> None:
+        await self._end_running()
         for _ in range(STOP_TRIES):
             if await asyncio.to_thread(self._asker.stop):
                 break
@@ -350,6 +358,13 @@ class RuleTask:
     def _say(self, outcome: str, why: str) -> None:
         """Count how an evaluation ended; log an error when it begins."""
         self._metrics.rule_rounds.labels(outcome).inc()
+        pulse = self._metrics.vitals.rules
+        if outcome == "lost":
+            pulse.rest()
+        elif why:
+            pulse.fail(why)
+        else:
+            pulse.succeed()
         if why and not self._is_failing:
             log.warning("rules cannot be evaluated: %s", why)
         self._is_failing = bool(why)

@@ -87,3 +87,30 @@ def test_stopping_ends_work_that_waits_to_start_again() -> None:
 
     with patch.object(works, "RESTART_SECONDS_MIN", 3600.0):
         asyncio.run(scene())
+
+
+def test_work_that_breaks_again_and_again_is_named_until_it_runs() -> None:
+    async def scene() -> None:
+        rounds = 0
+        done = asyncio.Event()
+
+        async def odd() -> None:
+            nonlocal rounds
+            rounds += 1
+            named.append(list(supervisor.failing))
+            if rounds <= works.WORK_BREAKS_MAX:
+                raise ValueError("one odd row")
+            done.set()
+            await asyncio.Event().wait()
+
+        supervisor = Supervisor({"odd": odd}, ServiceMetrics())
+        with patch.object(works, "RESTART_SECONDS_MAX", 3600.0):
+            async with supervisor.running(), asyncio.timeout(20):
+                await done.wait()
+                assert supervisor.failing == ["odd"]
+                with patch.object(works, "RESTART_SECONDS_MAX", 0.0):  # it has run for long
+                    assert supervisor.failing == []
+
+    named: list[list[str]] = []
+    asyncio.run(scene())
+    assert named == [[], [], [], ["odd"]]

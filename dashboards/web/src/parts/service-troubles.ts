@@ -64,7 +64,7 @@ function ofProcess(about: About, numbers: Numbers | undefined, now: number): Tro
   if (about.notReady)
     found.push({
       tone: "bad",
-      text: `Store or inventory does not answer: ${about.notReady}`,
+      text: `The service is not ready: ${about.notReady}`,
       runbook: "service-store",
     });
   const isWarm = now - about.startedAt > WARM_UP_SECONDS;
