@@ -170,6 +170,20 @@ def metric_id(metric: str) -> int:
     return int.from_bytes(blake2b(metric.encode(), digest_size=4).digest(), "little")
 
 
+def odd_part(names: Iterable[str], parts: Iterable[str]) -> str:
+    """Why these parts are no identity; empty: they may be one.
+
+    >>> odd_part(("host", "port"), ("node-0", "")), odd_part(("host",), ("node-0",))
+    ('no port', '')
+    """
+    for name, part in zip(names, parts, strict=True):
+        if not part:
+            return f"no {name}"
+        if not part.isprintable():
+            return f"{name} cannot be printed"
+    return ""
+
+
 _ESCAPED = str.maketrans({"%": "%25", "/": "%2F", "|": "%7C"})
 
 

@@ -26,7 +26,7 @@ from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
 from api.http.app import create_app
 from api.http.connections import Connections
-from api.http.context import context_of
+from api.http.context import Context, context_of
 from api.http.settings import ServiceSettings
 from tests.stands.environment import clean_environment
 from tests.stands.ports import free_port
@@ -148,10 +148,13 @@ def read_samples(
 class InProcess:
     """A service inside this process: its HTTP side as a client, and its parts."""
 
-    def __init__(self, client: httpx.Client, store: Store, inventory: Inventory) -> None:
+    def __init__(
+        self, client: httpx.Client, store: Store, inventory: Inventory, parts: Context
+    ) -> None:
         self.client = client
         self.store = store
         self.inventory = inventory
+        self.parts = parts
 
     def samples(self, match: str, **parameters: Any) -> list[dict[str, Any]]:  # noqa: ANN401
         """What /v1/samples answers to a selector: a list of series."""
@@ -172,11 +175,12 @@ def in_process(
     store_url: str = "",
     commit_wait_seconds: float = 0.005,
     prepare: Callable[[Inventory], object] = lambda _: None,
+    wired: Callable[[Context], object] = lambda _: None,
 ) -> Iterator[InProcess]:
     """The app with its lifespan, on loopback, over a real store and inventory below ``data``.
 
     ``prepare`` fills the inventory before the service reads it: what it has read once (cables) it
-    keeps for seconds.
+    keeps for seconds. ``wired`` may change the parts before any of them runs.
     Tests send one request after the other, so a commit does not wait for other requests as long
     as the real service would.
     """
@@ -190,13 +194,14 @@ def in_process(
         quiet = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
         app = create_app(settings or quiet, store, inventory, clock)
         impatient = patch.object(commit, "COMMIT_WAIT_SECONDS", commit_wait_seconds)
+        wired(context_of(app))
         protocol = Connections(context_of(app).metrics).protocol()
         with (
             impatient,
             serving(app, protocol) as url,
             httpx.Client(base_url=url, timeout=60) as client,
         ):
-            yield InProcess(client, store, inventory)
+            yield InProcess(client, store, inventory, context_of(app))
     finally:
         store.close()
         inventory.close()

@@ -8,6 +8,7 @@ import numpy as np
 
 from alerts.window.columns import Floats, Ints
 from alerts.window.model import Gpus, Grid, Hosts, Ports, Readings
+from api.data.inventory.sightings import whole_number
 from api.fabric.model import Topology
 from api.jobs.correlate.readings import (
     Choice,
@@ -21,6 +22,8 @@ from api.jobs.correlate.readings import (
 from collector.contract.catalog import WHOLE, Kind, load_catalog
 from collector.contract.identity import PortId
 
+GPU_MAX = 4_095
+"""The largest index of a GPU that is one: hosts have up to 16, and racks that are one host 72."""
 PORT = "fabric_port_"
 NIC = "fabric_nic_"
 
@@ -180,7 +183,7 @@ def read_gpus(reader: GridReader, grid: Grid, samples: Samples | None = None) ->
     parts, known = reader.parts(GPUS, samples), reader.known(GPUS)
     # An exporter that names GPUs by something else than their index matches no GPU.
     found = {code: known.keys[code] for code in keys_in(known, parts)}
-    found = {code: key for code, key in found.items() if key[1].isdecimal()}
+    found = {code: key for code, key in found.items() if whole_number(key[1], GPU_MAX) is not None}
     keys = sorted(found.values(), key=lambda key: (key[0], int(key[1])))
     row_of = {key: row for row, key in enumerate(keys)}
     rows = rows_of_codes(known, found, row_of)

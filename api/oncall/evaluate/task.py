@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from api.data.store.store import Store
@@ -54,10 +55,11 @@ class EvaluateTask:
         metrics.watch("fabric_service_evaluation_leads", lambda: float(lead.is_held()))
         metrics.watch("fabric_service_incidents", lambda: float(rounds.open_count))
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         while True:
             started = time.monotonic()
-            await self.once()
+            with steady.round():
+                await self.once()
             took = time.monotonic() - started
             late = math.floor(took / EVALUATE_SECONDS)
             self._metrics.evaluation_delays.inc(late)
@@ -85,7 +87,12 @@ class EvaluateTask:
         except LostLead:
             result, why = "lost", "another process does it"
         except BrokenJudge:
-            result, why = "broken", "the judge has a bug"
+            result, why = "broken", "the window or the judge has a bug"
+        except Exception as bug:
+            # One round less: the next one sees its data, and incidents stay as they are.
+            result, why = "broken", f"{type(bug).__name__}: {bug}"
+            if not self._is_failing:
+                log.exception("an evaluation broke")
         self._metrics.evaluation_seconds.observe(time.perf_counter() - started)
         self._metrics.evaluations.labels(result).inc()
         if why and not self._is_failing:

@@ -17,6 +17,7 @@ from alerts.rulebook.model import ALERT_NAME, Alert, Group
 from alerts.rulebook.notices import GONE_SECONDS, Plan, Scene, Silence, Standing, Talk
 from api.base.limits import ALERTS_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.inventory.repository import Inventory
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
 from api.oncall.notify.alertmanager import Rounds, Sender, expressions_of, with_external
@@ -250,29 +251,30 @@ class Notifying:
             self.notifier.silences_changed()
             self._news.set()
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         if self._client is None:
             return
         try:
             async with asyncio.TaskGroup() as tasks:
                 if self.notifier is not None:
-                    tasks.create_task(self._plan_on(self.notifier))
-                    tasks.create_task(self._count_on())
+                    tasks.create_task(self._plan_on(self.notifier, steady))
+                    tasks.create_task(self._count_on(steady.like()))
                 for sender in self.senders:
-                    tasks.create_task(sender.run())
+                    tasks.create_task(sender.run(steady.like()))
                 for outbox in self.outboxes:
-                    tasks.create_task(outbox.run())
+                    tasks.create_task(outbox.run(steady.like()))
         finally:
             await self._client.aclose()
 
-    async def _plan_on(self, notifier: Notifier) -> None:
+    async def _plan_on(self, notifier: Notifier, steady: Steady) -> None:
         """Plan soon when there is news, else every few seconds."""
         while True:
-            self._see_lead(round(self._clock() * NS))
-            made = await notifier.plan_once()
-            if made is not None and made.notices:
-                for outbox in self.outboxes:
-                    outbox.wake.set()
+            with steady.round():
+                self._see_lead(round(self._clock() * NS))
+                made = await notifier.plan_once()
+                if made is not None and made.notices:
+                    for outbox in self.outboxes:
+                        outbox.wake.set()
             await asyncio.sleep(PLAN_SECONDS)
             if not notifier.is_impatient:
                 try:
@@ -282,18 +284,22 @@ class Notifying:
                     pass
             self._news.clear()
 
-    async def _count_on(self) -> None:
+    async def _count_on(self, steady: Steady) -> None:
         while True:
-            try:
-                found = await asyncio.to_thread(self._inventory.notices.backlogs)
-            except InventoryError:
-                found = {}  # logged where notices are planned
-            now = moment(self._clock())
-            for name in self._backlogs:
-                one = found.get(name)
-                age_s = (now - one.oldest).total_seconds() if one else 0.0
-                self._backlogs[name] = (float(one.waiting) if one else 0.0, max(0.0, age_s))
+            with steady.round():
+                await self._count_backlogs()
             await asyncio.sleep(BACKLOG_SECONDS)
+
+    async def _count_backlogs(self) -> None:
+        try:
+            found = await asyncio.to_thread(self._inventory.notices.backlogs)
+        except InventoryError:
+            found = {}  # logged where notices are planned
+        now = moment(self._clock())
+        for name in self._backlogs:
+            one = found.get(name)
+            age_s = (now - one.oldest).total_seconds() if one else 0.0
+            self._backlogs[name] = (float(one.waiting) if one else 0.0, max(0.0, age_s))
 
     def _see_lead(self, now_ns: int) -> None:
         """Forget what was known from before this process gained the lead."""
