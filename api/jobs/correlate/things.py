@@ -8,7 +8,6 @@ import numpy as np
 
 from alerts.window.columns import Floats, Ints
 from alerts.window.model import Gpus, Grid, Hosts, Ports, Readings
-from api.data.inventory.sightings import whole_number
 from api.fabric.model import Topology
 from api.jobs.correlate.readings import (
     Choice,
@@ -20,10 +19,8 @@ from api.jobs.correlate.readings import (
     keys_in,
 )
 from collector.contract.catalog import WHOLE, Kind, load_catalog
-from collector.contract.identity import PortId
+from collector.contract.identity import GPU_MAX, PortId, whole_number
 
-GPU_MAX = 4_095
-"""The largest index of a GPU that is one: hosts have up to 16, and racks that are one host 72."""
 PORT = "fabric_port_"
 NIC = "fabric_nic_"
 

@@ -26,19 +26,18 @@ from alerts.window.model import (
 from alerts.window.split import distinct
 from api.data.inventory.job_model import JobRank
 from api.data.inventory.repository import Inventory
-from api.data.inventory.sightings import whole_number
 from api.data.inventory.tables import JobState
 from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
 from api.jobs.correlate.baseline import Baselines, read_baselines
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.readings import ROAD, GridReader
-from api.jobs.correlate.things import GPU_MAX, read_gpus, read_hosts, read_ports, read_samples
+from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
 from api.jobs.correlate.window import look_in_slices, steps_of
 from api.jobs.facts import to_event
 from collector.contract.collective import State, size_class
 from collector.contract.errors import InventoryError, StoreError
-from collector.contract.identity import PortId, metric_id, odd_part
+from collector.contract.identity import GPU_MAX, PortId, metric_id, odd_part, whole_number
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
