@@ -31,7 +31,7 @@ from api.data.store.blocks import encode_length
 from api.http.boundary import problem_of, retry_headers
 from api.http.context import Parts
 from api.http.routes.shared.answers import JSON
-from api.http.routes.shared.bodies import read_body
+from api.http.routes.shared.bodies import read_body, sender_of
 from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])
@@ -72,10 +72,12 @@ async def otlp(request: Request, parts: Parts) -> Response:
         with contextlib.ExitStack() as held:
             body = await read_body(request, parts.ingest, held)
             unpacked = parse if encoding != "gzip" else lambda data: parse(unpack_gzip(data))
-            written = await parts.ingest.otlp(body, unpacked)
+            written = await parts.ingest.otlp(body, unpacked, sender_of(request))
     except FabricscopeError as error:
         problem = problem_of(error)
-        parts.metrics.refuse(OTLP, {f"status_{problem.status}": 1})
+        refused = {f"status_{problem.status}": 1}
+        parts.metrics.refuse(OTLP, refused)
+        parts.ingest.note_refused(OTLP, refused, problem.detail, sender_of(request))
         return refusal(problem.status, f"{problem.title}: {problem.detail}", media_type)
     return acknowledgement(written, media_type)
 

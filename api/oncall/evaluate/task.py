@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from api.data.store.store import Store
@@ -68,10 +69,11 @@ class EvaluateTask:
         arrived = self._rounds.arrived
         return float(len(getattr(arrived, state))) if arrived is not None else 0.0
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         while True:
             started = time.monotonic()
-            await self.once()
+            with steady.round():
+                await self.once()
             took = time.monotonic() - started
             late = math.floor(took / EVALUATE_SECONDS)
             self._metrics.evaluation_delays.inc(late)
@@ -100,9 +102,14 @@ class EvaluateTask:
         except LostLead:
             result, why = "lost", "another process does it"
         except BrokenJudge:
-            result, why = "broken", "the judge has a bug"
+            result, why = "broken", "the window or the judge has a bug"
         except Incomplete:
             result = "incomplete"
+        except Exception as bug:
+            # One round less: the next one sees its data, and incidents stay as they are.
+            result, why = "broken", f"{type(bug).__name__}: {bug}"
+            if not self._is_failing:
+                log.exception("an evaluation broke")
         took_s = time.perf_counter() - started
         self._rounds.effort.note(took_s, EVALUATE_SECONDS)
         self._metrics.evaluation_seconds.observe(took_s)

@@ -2,6 +2,7 @@
  * What is asked about the service and its agents, in PromQL. The service writes its own numbers every
  * 15 seconds (setting own_numbers); windows hold at least two of them. As the Grafana board "itself".
  */
+import type { Oddity } from "../api/service";
 import { count, digits, duration, si } from "../format";
 
 /** Losses and refusals are counted over this (knob self_loss_window of the rule pack). */
@@ -210,4 +211,12 @@ export function agentWords(
     case "refused":
       return `${count(Math.round(value), "sample")} refused by rule ${labels.rule ?? "?"}`;
   }
+}
+
+/** One kind of odd things in a line: how many, since when quiet, and the last example. */
+export function oddityWords(oddity: Oddity, now: number): string {
+  const age = Math.max(0, now - Date.parse(oddity.last_at) / 1000);
+  const example = oddity.examples.at(-1);
+  const sender = oddity.sender ? ` of ${oddity.sender}` : "";
+  return `${count(oddity.count, "time")}${sender}, ${duration(Math.round(age))} ago${example ? `: ${example}` : ""}`;
 }

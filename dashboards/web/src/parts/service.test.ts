@@ -6,7 +6,7 @@ vi.stubGlobal("sessionStorage", { getItem: () => null });
 
 const { troublesOf, isLate, runbookOf, hasPack, number } = await import("./service-troubles");
 const { read, write, matchersOf } = await import("./service-matchers");
-const { OVERVIEW, agentWords, charts, legend } = await import("./service-questions");
+const { OVERVIEW, agentWords, charts, legend, oddityWords } = await import("./service-questions");
 const { together } = await import("../api/service");
 
 const NOW = 1_800_000_000;
@@ -203,6 +203,21 @@ describe("questions", () => {
     expect(charts("90s").every(({ curves }) => Object.keys(curves).length)).toBe(true);
     expect(charts("90s")[0]?.curves.samples).toContain("[90s]");
   });
+  it("describe what was refused or left out, with the last example", () => {
+    const odd = {
+      road: "window",
+      reason: "no port",
+      sender: "",
+      count: 2,
+      examples: ["a{}", "b{}"],
+      last_at: iso(NOW - 60),
+    };
+    expect(oddityWords(odd, NOW)).toBe("2 times, 60 s ago: b{}");
+    expect(oddityWords({ ...odd, sender: "rack-7", examples: [] }, NOW)).toBe(
+      "2 times of rack-7, 60 s ago",
+    );
+  });
+
   it("describe what is wrong with agents", () => {
     expect(agentWords("source", 90, { source: "nvml" })).toBe("cannot read nvml, for 90 s");
     expect(agentWords("rejected", 1, { status: "422" })).toBe("1 batch rejected (HTTP 422)");
