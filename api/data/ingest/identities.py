@@ -38,8 +38,13 @@ EVENT_NAMES: Final = (
 
 def odd_series(labels: Labels) -> str:
     """Why the labels of a series cannot name a thing; empty: they can, or need not."""
+    # Of nearly every series the name comes first, and most series are not ours.
+    is_first = bool(labels) and labels[0][0] == METRIC_LABEL
+    metric = labels[0][1] if is_first else dict(labels).get(METRIC_LABEL, "")
+    target, naming = meaning_of(metric)
+    if not naming:
+        return ""
     found = dict(labels)
-    target, naming = meaning_of(found.get(METRIC_LABEL, ""))
     for name in naming:
         value = found.get(name, "")
         if value and not value.isprintable():

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
-from api.base.quarantine import Quarantine, shown_series
+from api.base.quarantine import Quarantine
 from api.data.inventory.batches import SEQUENCE_MAX, BatchRun
 from api.data.inventory.database import ROAD
 from api.data.inventory.engine import InventoryRefusedError
@@ -104,12 +104,10 @@ class InventoryFeed:
 
     def _sight(self, labels: Labels) -> Sighting | None:
         """One series that cannot be read hides none of the others."""
-        try:
-            return sight(labels, self._catalog)
-        except Exception as error:
-            log.debug("a series names nothing", exc_info=True)
-            self._quarantine.put(ROAD, type(error).__name__, shown_series(dict(labels)))
-            return None
+        read = self._quarantine.sound(
+            ROAD, "a series", [labels], lambda one: sight(one, self._catalog)
+        )
+        return read[0] if read else None
 
     def seen(self, things: Iterable[Sighting]) -> None:
         now = self._clock()
