@@ -51,6 +51,8 @@ PROBLEM_TYPE = "application/problem+json"
 
 PROMETHEUS_PATHS = "/api/v1/"
 REMOTE_WRITE_PATH = "/api/v1/write"
+OTLP_PATH = "/otlp/v1/metrics"
+PROTOBUF = "application/x-protobuf"
 
 DOOR_STATUSES = frozenset({401, 403, 421, 429})
 """For requests that `api.http.tokens` and `api.http.browsers` refuse."""

@@ -13,13 +13,14 @@ from typing import Any, Final
 from api.base.errors import ProblemBody
 from api.http.boundary import (
     DOOR_STATUSES,
+    OTLP_PATH,
     PROBLEM_TYPE,
+    PROTOBUF,
     REMOTE_WRITE_PATH,
     PrometheusError,
     speaks_prometheus,
 )
 from api.http.browsers import PROBED_PATHS
-from api.http.routes.otlp import OTLP_PATH, PROTOBUF
 from api.http.routes.shared.answers import JSON, inline_schema
 from api.http.tokens.scopes import SCOPES
 

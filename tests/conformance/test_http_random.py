@@ -13,8 +13,7 @@ import jsonschema
 import pytest
 
 from api.data.inventory.token_model import Scope
-from api.http.boundary import PROBLEM_TYPE, REMOTE_WRITE_PATH, speaks_prometheus
-from api.http.routes.otlp import OTLP_PATH
+from api.http.boundary import OTLP_PATH, PROBLEM_TYPE, REMOTE_WRITE_PATH, speaks_prometheus
 from api.http.settings import ServiceSettings
 from api.oncall.evaluate import lead, task
 from collector.contract import wire

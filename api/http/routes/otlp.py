@@ -28,7 +28,7 @@ from api.base.errors import Problem
 from api.data.ingest.ingest import OTLP
 from api.data.ingest.otlp import OtlpRequest, parse_json, parse_protobuf, unpack_gzip
 from api.data.store.blocks import encode_length
-from api.http.boundary import problem_of, retry_headers
+from api.http.boundary import OTLP_PATH, PROTOBUF, problem_of, retry_headers
 from api.http.context import Parts
 from api.http.routes.shared.answers import JSON
 from api.http.routes.shared.bodies import read_body, sender_of
@@ -36,8 +36,6 @@ from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])
 
-OTLP_PATH: Final = "/otlp/v1/metrics"
-PROTOBUF: Final = "application/x-protobuf"
 PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {PROTOBUF: parse_protobuf, JSON: parse_json}
 
 STATUS_CODES: Final = {400: 3, 413: 8, 415: 12, 503: 14}
