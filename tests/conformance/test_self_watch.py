@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 
@@ -26,6 +26,7 @@ from api.oncall.notify.task import Notifying
 from api.oncall.rules.own import OWN_SECONDS
 from api.oncall.rules.settings import RuleSettings
 from api.oncall.rules.shelf import Shelf
+from api.oncall.rules.task import RuleTask
 from api.oncall.rules.watch import WARM_SECONDS, WATCHED, SelfWatch
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.units import NS
@@ -262,10 +263,11 @@ def test_an_alert_about_this_process_from_the_store_is_left_to_the_watch(
 ) -> None:
     side = Side(inventory, Phone())
     side.watch.judge(round(START_S * NS))
-    ours = make_alert("FabricStoreFailing", START_S, **PLACE)
+    host, instance = PLACE["host"], PLACE["instance"]
+    ours = make_alert("FabricStoreFailing", START_S, host=host, instance=instance)
     assert side.watch.owns(ours)
     assert not side.watch.owns(make_alert("FabricStoreFailing", START_S, instance="node2:9700"))
-    assert not side.watch.owns(make_alert("FabricRowsPending", START_S, **PLACE))
+    assert not side.watch.owns(make_alert("FabricRowsPending", START_S, instance=instance))
 
 
 def test_a_receiver_that_is_away_gets_the_page_when_it_is_back_and_no_more_than_the_bound_wait(
@@ -339,7 +341,7 @@ def test_a_notifier_that_broke_can_send_after_it_is_started_again(tmp_path: Path
         broken = patch.object(side.notifying, "_count_on", side_effect=ValueError("one odd row"))
         with broken, pytest.raises(ExceptionGroup):
             await side.notifying.run()
-        client = side.notifying._client  # noqa: SLF001
+        client = side.notifying._client
         assert client is not None
         is_open = not client.is_closed
         await client.aclose()
@@ -347,3 +349,19 @@ def test_a_notifier_that_broke_can_send_after_it_is_started_again(tmp_path: Path
 
     assert asyncio.run(scene())
     opened.close()
+
+
+def test_rules_that_broke_can_be_asked_after_they_are_started_again() -> None:
+    """Red before: the break stopped the asker and its threads, for good."""
+    shelf, asker = MagicMock(), MagicMock()
+    shelf.look.side_effect = ValueError("one odd file")
+    nothing = MagicMock()
+    metrics = ServiceMetrics()
+    rules = RuleTask(
+        shelf, asker, nothing, nothing, nothing, nothing, metrics, nothing, interval_s=30.0
+    )
+    for _ in range(2):
+        with pytest.raises(ValueError, match="one odd file"):
+            asyncio.run(rules.run())
+    asker.stop.assert_not_called()
+    assert asyncio.run(rules._in_thread(lambda: 7)) == 7
