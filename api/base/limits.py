@@ -173,6 +173,16 @@ EXPORT_SAMPLES_MAX: Final = 50_000_000
 EXPORT_JSON_SAMPLES_MAX: Final = 500_000
 """Samples in one JSON document; NDJSON and Arrow stream and have no such bound. → 422"""
 
+ODDITIES_MAX: Final = 256
+"""Kinds of refused, and of quarantined things that are remembered for `/v1/refused`: rules times
+senders of a bad day. Past it the kind that was quiet longest is forgotten; the counters stay."""
+
+ODDITY_EXAMPLES_MAX: Final = 3
+"""Examples of each kind that are remembered, the latest: enough to find the sender's mistake."""
+
+ODDITY_EXAMPLE_CHARS_MAX: Final = 300
+"""Characters of an example; the rest is cut off."""
+
 PAGE_DEFAULT: Final = 100
 """Entries of one page when the client names no limit."""
 

@@ -29,7 +29,7 @@ class ServiceMetrics:
     ``clock``: unix seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:  # noqa: PLR0915 - a list
         # Otherwise every counter exports a second series, `_created`, that no client queries.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
@@ -47,6 +47,7 @@ class ServiceMetrics:
         self.rolled = self._counter("fabric_service_rolled_samples_total")
         self.pairs_left_out = self._counter("fabric_service_pairs_left_out_total")
         self.refused = self._counter("fabric_service_refused_total")
+        self.quarantined = self._counter("fabric_service_quarantined_total")
         self.commits = self._counter("fabric_service_commits_total")
         self.commit_seconds = self._histogram("fabric_service_commit_seconds", SECONDS_BUCKETS)
         self.commit_rows = self._histogram("fabric_service_commit_rows", ROWS_BUCKETS)
@@ -58,6 +59,7 @@ class ServiceMetrics:
             "fabric_service_evaluation_seconds", SECONDS_BUCKETS
         )
         self.evaluation_delays = self._counter("fabric_service_evaluation_delays_total")
+        self.verdicts_held_back = self._counter("fabric_service_verdicts_held_back_total")
         self.detector_seconds = self._histogram("fabric_service_detector_seconds", SECONDS_BUCKETS)
         self.detector_errors = self._counter("fabric_service_detector_errors_total")
         self.findings_left_out = self._counter("fabric_service_findings_left_out_total")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
 from api.base.metrics import ServiceMetrics
+from api.base.quarantine import Quarantine
+from api.base.steady import Steady
 from api.base.version import VERSION
 from api.data.captures import Captures
 from api.data.ingest.ingest import Ingest
@@ -29,6 +32,7 @@ from api.http.settings import ServiceSettings
 from api.http.tokens.parts import make_book
 from api.http.wellbeing import Wellbeing
 from api.http.works import (
+    Loop,
     Supervisor,
     Work,
     feed_inventory,
@@ -58,9 +62,14 @@ def wire(
 ) -> Context:
     """All parts over this store and inventory. Raises SettingsError for bad settings."""
     metrics = ServiceMetrics(clock)
+    quarantine = Quarantine(clock, lambda road: metrics.quarantined.labels(road).inc())
+    store.quarantine = inventory.quarantine = quarantine
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
     feed = InventoryFeed(
-        inventory, load_catalog(), lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
+        inventory,
+        load_catalog(),
+        lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC),
+        quarantine,
     )
     ingest = Ingest(store, feed, metrics, clock, retention_days=settings.retention_days.samples)
     ingest.captures = captures = Captures(inventory, clock)
@@ -138,25 +147,28 @@ def works_of(
     """Background work, in the order in which it begins and is stopped."""
     store, inventory, clock = parts.store, parts.inventory, parts.clock
     kept_days = parts.settings.retention_days.steps
-    return {
-        "commit": parts.ingest.run,
+    loops: dict[str, Loop] = {
         "sighting": parts.ingest.sight_remote_series,
-        "inventory feed": lambda: feed_inventory(feed, parts.metrics),
-        "port watch": lambda: watch_ports(store, inventory, clock),
-        "job watch": lambda: watch_jobs(store, inventory, clock, kept_days=kept_days),
+        "inventory feed": lambda steady: feed_inventory(feed, parts.metrics, steady),
+        "port watch": lambda steady: watch_ports(store, inventory, clock, steady),
+        "job watch": lambda steady: watch_jobs(
+            store, inventory, clock, steady, kept_days=kept_days
+        ),
         "lead": evaluation.lead.run,
         "roll": roll.run,
         "evaluator": evaluation.task.run,
         "news": parts.changes.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,
-        "wellbeing": lambda: watch_wellbeing(parts.wellbeing.disks, parts.metrics),
-        "captures": lambda: watch_captures(parts.captures),
+        "wellbeing": lambda steady: watch_wellbeing(parts.wellbeing.disks, parts.metrics, steady),
+        "captures": lambda steady: watch_captures(parts.captures, steady),
         "tokens": parts.tokens.run,
         "rules": rules.task.run,
         "notifier": parts.notifying.run,
         **({"own numbers": rules.own.run} if parts.settings.own_numbers else {}),
     }
+    steadily = {name: partial(loop, Steady(name, parts.metrics)) for name, loop in loops.items()}
+    return {"commit": parts.ingest.run, **steadily}
 
 
 def make_hooks(settings: ServiceSettings, inventory: Inventory, notifying: Notifying) -> Hooks:

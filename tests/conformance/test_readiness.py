@@ -96,7 +96,7 @@ def test_damaged_data_makes_it_not_ready(service: InProcess) -> None:
     """As the issue saw it: 503 for one metric, and `/readyz` said ready."""
     assert send(service, "hurt") == 204
     damage_parts(service)
-    query = {"query": "hurt", "time": str(time.time())}
+    query: dict[str, str | float] = {"query": "hurt", "time": time.time()}
     assert lines(service) == []  # not read by any client yet
     assert service.client.get("/api/v1/query", params=query).status_code == 503
     [line] = lines(service)

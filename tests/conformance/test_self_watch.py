@@ -14,6 +14,7 @@ import pytest
 
 from alerts.rulebook.notices import Notice, Route
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.inventory.repository import Inventory
 from api.http.settings import ServiceSettings
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
@@ -263,11 +264,12 @@ def test_an_alert_about_this_process_from_the_store_is_left_to_the_watch(
 ) -> None:
     side = Side(inventory, Phone())
     side.watch.judge(round(START_S * NS))
-    host, instance = PLACE["host"], PLACE["instance"]
-    ours = make_alert("FabricStoreFailing", START_S, host=host, instance=instance)
+    ours = make_alert("FabricStoreFailing", START_S, host="node1", instance="node1:9700")
     assert side.watch.owns(ours)
     assert not side.watch.owns(make_alert("FabricStoreFailing", START_S, instance="node2:9700"))
-    assert not side.watch.owns(make_alert("FabricRowsPending", START_S, instance=instance))
+    assert not side.watch.owns(
+        make_alert("FabricRowsPending", START_S, host="node1", instance="node1:9700")
+    )
 
 
 def test_a_receiver_that_is_away_gets_the_page_when_it_is_back_and_no_more_than_the_bound_wait(
@@ -340,7 +342,7 @@ def test_a_notifier_that_broke_can_send_after_it_is_started_again(tmp_path: Path
     async def scene() -> bool:
         broken = patch.object(side.notifying, "_count_on", side_effect=ValueError("one odd row"))
         with broken, pytest.raises(ExceptionGroup):
-            await side.notifying.run()
+            await side.notifying.run(Steady("notifier", ServiceMetrics()))
         client = side.notifying._client
         assert client is not None
         is_open = not client.is_closed

@@ -177,11 +177,12 @@ def in_process(
     store_url: str = "",
     commit_wait_seconds: float = 0.005,
     prepare: Callable[[Inventory], object] = lambda _: None,
+    wired: Callable[[Context], object] = lambda _: None,
 ) -> Iterator[InProcess]:
     """The app with its lifespan, on loopback, over a real store and inventory below ``data``.
 
     ``prepare`` fills the inventory before the service reads it: what it has read once (cables) it
-    keeps for seconds.
+    keeps for seconds. ``wired`` may change the parts before any of them runs.
     Tests send one request after the other, so a commit does not wait for other requests as long
     as the real service would.
     """
@@ -195,6 +196,7 @@ def in_process(
         quiet = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
         app = create_app(settings or quiet, store, inventory, clock)
         impatient = patch.object(commit, "COMMIT_WAIT_SECONDS", commit_wait_seconds)
+        wired(context_of(app))
         protocol = Connections(context_of(app).metrics).protocol()
         with (
             impatient,
@@ -213,7 +215,7 @@ def serving(app: Any, protocol: Any = "auto") -> Iterator[str]:  # noqa: ANN401 
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(
-            uvicorn.Config(app, http=protocol, log_config=None, access_log=False)
+            uvicorn.Config(app, http=protocol, log_config=None, access_log=False, ws="none")
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -24,6 +24,8 @@ from api.base.limits import (
     REMOTE_SERIES_CACHED_MAX,
 )
 from api.base.metrics import ServiceMetrics
+from api.base.quarantine import Oddities
+from api.base.steady import Steady
 from api.data.captures import Captures
 from api.data.ingest.columns import MS_PER_SECOND, Acceptance, SampleColumns
 from api.data.ingest.commit import GroupCommit, Metadata, Overloaded, Write
@@ -89,7 +91,7 @@ class Ingest:
         *,
         retention_days: int,
     ) -> None:
-        self._feed = feed
+        self.feed = feed
         self._metrics = metrics
         self._clock = clock
         self._retention_days = retention_days
@@ -100,6 +102,8 @@ class Ingest:
         self._things_of = lru_cache(REMOTE_SERIES_CACHED_MAX)(lambda labels: feed.things([labels]))
         self.captures: Captures | None = None
         """Requests that receipts carry to agents; None: receipts carry none."""
+        self.refusals = Oddities(clock)
+        """The latest refusals, by protocol, rule and sender."""
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self._inflight: Counter[str] = Counter()
         self._newest_s: dict[str, float] = {}
@@ -121,7 +125,7 @@ class Ingest:
         finally:
             holding.release()
 
-    async def native(self, body: bytes) -> Receipt:
+    async def native(self, body: bytes, sender: str = "") -> Receipt:
         """Make a native batch durable; the receipt may be sent when this returns."""
         request = await self._decoded(decode_native, body, self._tables, self._acceptance())
         await self.commit.write(request.write)
@@ -129,6 +133,7 @@ class Ingest:
         self._tables.written(batch.agent, request.table, request.days)
         self._sight_batch(request)
         self._count(NATIVE, write, request.refused)
+        self.note_refused(NATIVE, request.refused, request.complaint, sender or batch.agent)
         captures = None
         if self.captures is not None:
             self.captures.note(batch.agent, write.events)
@@ -141,15 +146,18 @@ class Ingest:
             captures=captures or msgspec.UNSET,
         )
 
-    async def remote_write(self, body: bytes, version: int) -> RemoteRequest:
+    async def remote_write(self, body: bytes, version: int, sender: str = "") -> RemoteRequest:
         request = await self._decoded(self._decode_remote, body, version)
         await self.commit.write(request.write)
         self._remote.written(request.write.series)
         self._said.update({entry.metric: entry for entry in request.write.metadata})
         self._count(REMOTE_WRITE, request.write, request.refused)
+        self.note_refused(REMOTE_WRITE, request.refused, request.complaint, sender)
         return request
 
-    async def otlp(self, body: bytes, parse: Callable[[bytes], Any]) -> OtlpRequest:
+    async def otlp(
+        self, body: bytes, parse: Callable[[bytes], Any], sender: str = ""
+    ) -> OtlpRequest:
         """Make what is valid in an OTLP request durable; ``parse`` knows how it is written."""
         decoded = await self._decoded(self._decode_otlp, body, parse)
         write = decoded.request.write
@@ -162,6 +170,7 @@ class Ingest:
         self._otlp.known.written(write.series)
         self._said.update({entry.metric: entry for entry in write.metadata})
         self._count(OTLP, write, decoded.request.refused)
+        self.note_refused(OTLP, decoded.request.refused, decoded.request.complaint, sender)
         self._metrics.merged.labels(OTLP).inc(decoded.merged)
         return decoded
 
@@ -193,7 +202,7 @@ class Ingest:
 
     def _sight_batch(self, request: NativeRequest) -> None:
         batch, table, now = request.batch, request.table, self._clock()
-        self._feed.batch(
+        self.feed.batch(
             agent=batch.agent,
             boot=batch.boot,
             sequence=batch.sequence,
@@ -210,19 +219,31 @@ class Ingest:
 
     def _sight_table(self, table: NativeTable) -> None:
         if table.things is None:
-            table.things = self._feed.things(table.labels)
-        self._feed.seen(table.things)
+            table.things = self.feed.things(table.labels)
+        self.feed.seen(table.things)
 
-    async def sight_remote_series(self) -> None:
+    async def sight_remote_series(self, steady: Steady) -> None:
         while True:
             await asyncio.sleep(REMOTE_SIGHT_SECONDS)
-            await self._in_decoder(self._sight_remote)
+            with steady.round():
+                await self.sight_now()
+
+    async def sight_now(self) -> None:
+        """Note the remote-write series that had samples since the last call."""
+        await self._in_decoder(self._sight_remote)
 
     def _sight_remote(self) -> None:
         """Reading a series' labels takes microseconds, so each is read once and remembered."""
         for known in (self._remote, self._otlp.known):
             for labels in known.take_used():
-                self._feed.seen(self._things_of(labels))
+                self.feed.seen(self._things_of(labels))
+
+    def note_refused(
+        self, protocol: str, refused: Mapping[str, int], complaint: str, sender: str
+    ) -> None:
+        """Remember what was refused, and whose it was, for `GET /v1/refused`."""
+        for rule, count in refused.items():
+            self.refusals.note(protocol, rule, complaint, sender=sender, count=count)
 
     def _count(self, protocol: str, write: Write, refused: dict[str, int]) -> None:
         self._metrics.samples.labels(protocol).inc(len(write.samples))

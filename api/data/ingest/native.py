@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 
-from api.data.ingest.columns import Acceptance, SampleColumns, merge_counts, sort_out
+from api.data.ingest.columns import Acceptance, SampleColumns, UInt32s, merge_counts, sort_out
 from api.data.ingest.commit import Write
+from api.data.ingest.identities import BAD_IDENTITY, odd_names
 from api.data.ingest.records import accept_collectives, accept_steps
 from api.data.ingest.series import NativeTable, NativeTables, check_index
 from collector.contract.identity import LABELS_MAX, canonical_labels
@@ -25,6 +29,8 @@ class NativeRequest(msgspec.Struct, frozen=True, kw_only=True):
     write: Write
     days: list[int]
     refused: dict[str, int]
+    complaint: str = ""
+    """Why the first series was refused."""
 
 
 def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> NativeRequest:
@@ -32,6 +38,7 @@ def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> 
     batch = decode_batch(body)
     table = tables.recognise(batch)
     index = np.frombuffer(batch.index, dtype="<u4")
+    complaint = ""
     check_index(index, table)
     columns = SampleColumns(
         table.metric[index],
@@ -39,13 +46,14 @@ def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> 
         np.frombuffer(batch.time_ms, dtype="<i8"),
         np.frombuffer(batch.value, dtype="<f8"),
     )
-    bad_labels = {}
+    bad_series: dict[str, int] = {}
     if not table.valid.all():
         valid = table.valid[index]
-        bad_labels = {"bad_labels": int((~valid).sum())} if not valid.all() else {}
+        bad_series, complaint = refused_series(table, index[~valid])
         columns = columns.select(valid)
     columns, bad_times = acceptance.apply(columns)
     events, bad_events = accept_events(batch, acceptance)
+    complaint = complaint or complain_of(batch.common)
     collectives = accept_collectives(batch, acceptance)
     steps = accept_steps(batch, acceptance)
     days = columns.days()
@@ -60,13 +68,35 @@ def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> 
             steps=steps.rows,
         ),
         days=days,
-        refused=merge_counts(bad_labels, bad_times, bad_events, collectives.refused, steps.refused),
+        refused=merge_counts(bad_series, bad_times, bad_events, collectives.refused, steps.refused),
+        complaint=complaint,
     )
+
+
+def refused_series(table: NativeTable, rows: UInt32s) -> tuple[dict[str, int], str]:
+    """How many samples each rule refused with their series, and why the first one was."""
+    counts: Counter[str] = Counter()
+    for row, count in Counter(rows.tolist()).items():
+        counts[table.refused[row][0]] += count
+    return dict(counts), table.refused[int(rows[0])][1] if len(rows) else ""
+
+
+def complain_of(common: Mapping[str, str]) -> str:
+    """Why events and records of this batch name no host, if they do not."""
+    odd = odd_names(common)
+    return f"the batch's own {odd}" if odd else ""
 
 
 def accept_events(batch: Batch, acceptance: Acceptance) -> tuple[list[Event], dict[str, int]]:
     """The batch's events with its common labels added, and how many each rule refused."""
-    kept, refused = sort_out(batch.events, lambda event: refuse_event(event, acceptance))
+    odd = {name for name in batch.common if odd_names({name: batch.common[name]})}
+
+    def refuse(event: Event) -> str | None:
+        # An event's own label takes the place of the batch's.
+        is_odd = odd_names(event.labels) or (odd and not odd <= event.labels.keys())
+        return BAD_IDENTITY if is_odd else refuse_event(event, acceptance)
+
+    kept, refused = sort_out(batch.events, refuse)
     all_labels = [canonical_labels({**batch.common, **event.labels}) for event in kept]
     labelled = [
         msgspec.structs.replace(event, labels=dict(labels))

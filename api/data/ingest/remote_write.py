@@ -26,6 +26,7 @@ from api.data.ingest.columns import (
     merge_counts,
 )
 from api.data.ingest.commit import Exemplar, Metadata, Write
+from api.data.ingest.identities import BAD_IDENTITY, odd_series
 from api.data.ingest.runs import Tails
 from api.data.ingest.series import RemoteSeries
 from collector.contract.errors import IdentityError, WireError, WireTooLarge
@@ -114,6 +115,9 @@ class Collected:
             check_labels(labels)
         except IdentityError as error:
             self.refuse("bad_labels", lost, str(error))
+            return None
+        if odd := odd_series(labels):
+            self.refuse(BAD_IDENTITY, lost, odd)
             return None
         return self.known.add(key, labels, series_id(labels))
 

@@ -8,6 +8,7 @@ from api.base.limits import REMOTE_SAMPLES_MAX, REMOTE_SERIES_MAX
 from api.data.ingest import protobuf as pb
 from api.data.ingest.columns import Acceptance
 from api.data.ingest.commit import Metadata
+from api.data.ingest.identities import odd_series
 from api.data.ingest.labels import series_labels
 from api.data.ingest.remote_write import (
     TAIL,
@@ -104,6 +105,9 @@ def learn_series_v1(
     key = body[start:labels_end]
     row = known.rows.get(key)
     if row is None:
+        if odd_series(labels):
+            parse_series_v1(body, start, stop, collected)
+            return
         identity = digest_id(b"".join([label.canonical for label in found]))
         row = known.add(key, labels, identity)
     ends = range(labels_end + tail.size, stop + 1, tail.size)

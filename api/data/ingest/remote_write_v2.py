@@ -11,6 +11,7 @@ from api.base.limits import FIELDS_MAX, REMOTE_SERIES_MAX
 from api.data.ingest import protobuf as pb
 from api.data.ingest.columns import Acceptance, Int64s, UInt32s
 from api.data.ingest.commit import Metadata
+from api.data.ingest.identities import odd_series
 from api.data.ingest.labels import series_labels
 from api.data.ingest.remote_write import (
     TAIL,
@@ -214,14 +215,14 @@ def read_usual(body: bytes, usual: Usual, symbols: Symbols, collected: Collected
 def learn_series_v2(
     body: bytes, start: int, symbols: Symbols, known: RemoteSeries, key: bytes
 ) -> int | None:
-    """The row of a new series, remembered by its key; None if its labels are not canonical."""
+    """The row of a new series, remembered by its key; None if its labels are unusual."""
     texts = symbols.texts(body, [(start + 2, start + 2 + body[start + 1])])
     pairs = zip(texts[::2], texts[1::2], strict=True)
     found = [label for pair in pairs if (label := known.label_bytes.of(*pair)) is not None]
     if len(found) != len(texts) // 2 or len(found) > LABELS_MAX:
         return None
     labels = series_labels(found)
-    if labels is None:
+    if labels is None or odd_series(labels):
         return None
     return known.add(key, labels, digest_id(b"".join([label.canonical for label in found])))
 

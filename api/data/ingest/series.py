@@ -14,6 +14,7 @@ import numpy as np
 
 from api.base.limits import REMOTE_LABELS_CACHED_MAX, REMOTE_SERIES_CACHED_MAX, TABLES_CACHED_MAX
 from api.data.ingest.columns import Bools, Int64s, UInt32s, UInt64s
+from api.data.ingest.identities import BAD_IDENTITY, odd_series
 from api.data.ingest.labels import LabelBytes
 from api.data.ingest.runs import Runs
 from api.data.inventory.sightings import Sighting
@@ -21,6 +22,8 @@ from collector.contract.errors import IdentityError, WireError
 from collector.contract.identity import METRIC_LABEL, LabelFrame, Labels, metric_id
 from collector.contract.wire import SERIES_MAX, Batch
 
+BAD_LABELS = "bad_labels"
+"""The rule of labels that no series can have."""
 NO_SERIES: UInt64s = np.empty(0, dtype=np.uint64)
 
 
@@ -38,7 +41,9 @@ class NativeTable(msgspec.Struct):
     series: UInt64s
     metric: UInt32s
     valid: Bools
-    """False for a label set that cannot name a series (rule `bad_labels`)."""
+    """False for a label set that a rule refuses."""
+    refused: dict[int, tuple[str, str]]
+    """For each row that is not valid, the rule that refuses it and why."""
     labels: list[Labels]
     days: set[int]
     """Days for which the store knows all rows."""
@@ -113,6 +118,7 @@ def read_table(batch: Batch) -> NativeTable:
     metric = np.zeros(len(rows), dtype=np.uint32)
     valid = np.zeros(len(rows), dtype=np.bool_)
     all_labels: list[Labels] = []
+    refused: dict[int, tuple[str, str]] = {}
     frames: dict[tuple[tuple[str, str], ...], LabelFrame] = {}
     for row, (name, own) in enumerate(rows):
         key = tuple(own.items())
@@ -121,12 +127,17 @@ def read_table(batch: Batch) -> NativeTable:
             if frame is None:
                 frame = frames[key] = LabelFrame({**batch.common, **own})
             labels, identity = frame.named(name)
-        except IdentityError:
+        except IdentityError as error:
             all_labels.append(())
+            refused[row] = BAD_LABELS, str(error)
+            continue
+        if odd := odd_series(labels):
+            all_labels.append(())
+            refused[row] = BAD_IDENTITY, odd
             continue
         all_labels.append(labels)
         series[row], metric[row], valid[row] = identity, metric_id(name), True
-    return NativeTable(series, metric, valid, all_labels, set())
+    return NativeTable(series, metric, valid, refused, all_labels, set())
 
 
 def check_index(index: UInt32s, table: NativeTable) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from api.base.quarantine import Quarantine
 from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import Column, encode_block
 from api.data.store.migrate import Placement, apply_migrations
@@ -108,6 +109,8 @@ class Store:
 
     def __init__(self, url: StoreUrl, *, retention_days: Mapping[str, int] | None = None) -> None:
         self.url = url
+        self.quarantine = Quarantine()
+        """Where readers note stored things that they cannot use; a service sets its own."""
         self._retention_days = dict.fromkeys(RETAINED_TABLES, RETENTION_DAYS_DEFAULT)
         self._retention_days.update(retention_days or {})
         self._placement = Placement(url.cluster)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.base.errors import Problem
 from api.http.context import Parts
-from api.http.routes.shared.bodies import read_body
+from api.http.routes.shared.bodies import read_body, sender_of
 from collector.contract.wire import CONTENT_TYPE
 
 router = APIRouter(tags=["ingest"])
@@ -39,5 +39,5 @@ async def ingest_batch(request: Request, parts: Parts) -> Response:
         raise Problem(415, "unsupported encoding", f"Content-Encoding is {encoding!r}, not zstd")
     with contextlib.ExitStack() as held:
         body = await read_body(request, parts.ingest, held)
-        receipt = await parts.ingest.native(body)
+        receipt = await parts.ingest.native(body, sender_of(request))
     return Response(msgspec.json.encode(receipt), media_type="application/json")

@@ -31,11 +31,12 @@ from api.data.store.blocks import encode_length
 from api.http.boundary import problem_of, retry_headers
 from api.http.context import Parts
 from api.http.routes.shared.answers import JSON
-from api.http.routes.shared.bodies import read_body
+from api.http.routes.shared.bodies import read_body, sender_of
 from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])
 
+OTLP_PATH: Final = "/otlp/v1/metrics"
 PROTOBUF: Final = "application/x-protobuf"
 PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {PROTOBUF: parse_protobuf, JSON: parse_json}
 
@@ -54,7 +55,7 @@ _BODY = {
 
 
 @router.post(
-    "/otlp/v1/metrics",
+    OTLP_PATH,
     response_class=Response,
     openapi_extra=_BODY,
     summary="OpenTelemetry metrics (OTLP/HTTP)",
@@ -71,10 +72,12 @@ async def otlp(request: Request, parts: Parts) -> Response:
         with contextlib.ExitStack() as held:
             body = await read_body(request, parts.ingest, held)
             unpacked = parse if encoding != "gzip" else lambda data: parse(unpack_gzip(data))
-            written = await parts.ingest.otlp(body, unpacked)
+            written = await parts.ingest.otlp(body, unpacked, sender_of(request))
     except FabricscopeError as error:
         problem = problem_of(error)
-        parts.metrics.refuse(OTLP, {f"status_{problem.status}": 1})
+        refused = {f"status_{problem.status}": 1}
+        parts.metrics.refuse(OTLP, refused)
+        parts.ingest.note_refused(OTLP, refused, problem.detail, sender_of(request))
         return refusal(problem.status, f"{problem.title}: {problem.detail}", media_type)
     return acknowledgement(written, media_type)
 

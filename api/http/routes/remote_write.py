@@ -25,7 +25,7 @@ from api.data.ingest.ingest import REMOTE_WRITE
 from api.data.ingest.remote_write import V1_PROTO, V2_PROTO, RemoteRequest
 from api.http.boundary import problem_of, retry_headers
 from api.http.context import Parts
-from api.http.routes.shared.bodies import read_body
+from api.http.routes.shared.bodies import read_body, sender_of
 from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])
@@ -58,10 +58,12 @@ async def remote_write(request: Request, parts: Parts) -> Response:
     try:
         with contextlib.ExitStack() as held:
             body = await read_body(request, parts.ingest, held)
-            written = await parts.ingest.remote_write(body, version)
+            written = await parts.ingest.remote_write(body, version, sender_of(request))
     except FabricscopeError as error:
         problem = problem_of(error)
-        parts.metrics.refuse(REMOTE_WRITE, {f"status_{problem.status}": 1})
+        refused = {f"status_{problem.status}": 1}
+        parts.metrics.refuse(REMOTE_WRITE, refused)
+        parts.ingest.note_refused(REMOTE_WRITE, refused, problem.detail, sender_of(request))
         return answer(problem, version)
     if written.refused:
         rules = ", ".join(f"{count} by {rule}" for rule, count in written.refused.items())

@@ -15,6 +15,7 @@ import secrets
 import socket
 from collections.abc import Callable
 
+from api.base.steady import Steady
 from api.base.vitals import Pulse, Vitals
 from api.data.inventory.repository import Inventory
 from collector.contract.errors import InventoryError
@@ -60,10 +61,11 @@ class Lead:
     def is_held(self) -> bool:
         return self._clock() < self._until_s
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         try:
             while True:
-                await asyncio.to_thread(self.renew)
+                with steady.round():
+                    await asyncio.to_thread(self.renew)
                 await asyncio.sleep(RENEW_SECONDS)
         finally:
             self.release()

@@ -16,6 +16,7 @@ from random import Random
 
 from alerts.rulebook.notices import Notice
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.inventory.repository import Inventory
 from api.data.inventory.tables import NoticeState
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
@@ -31,6 +32,9 @@ LOOK_SECONDS = 1.0
 PAUSE_SECONDS_FIRST = 1.0
 PAUSE_SECONDS_MAX = 60.0
 """After failures: a receiver that is back is found within a minute."""
+
+BROKEN = "broken"
+"""Under which notices are counted that a bug keeps from being sent."""
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +67,11 @@ class Outbox:
         """Settled by the receiver, and the inventory does not know yet."""
         self._is_failing = False
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         while True:
-            sent = await self.send_due()
+            sent = 0
+            with steady.round():
+                sent = await self.send_due()
             if sent < SENDS_AT_ONCE:
                 self.wake.clear()
                 try:
@@ -112,13 +118,25 @@ class Outbox:
             )
         )
         wanted = [notice for notice in due if notice.id in (still or ())]
-        outcomes = await asyncio.gather(*(self._deliver(notice) for notice in wanted))
-        self._judge(outcomes)
+        tried = await asyncio.gather(*(self._deliver(notice) for notice in wanted))
+        self._judge([outcome for outcome in tried if outcome is not None])
         return len(wanted)
 
-    async def _deliver(self, notice: Notice) -> Outcome:
-        """Send one notice and mark it at once: a crash between the two sends it twice."""
-        outcome = await self._receiver.send(notice)
+    async def _deliver(self, notice: Notice) -> Outcome | None:
+        """Send one notice and mark it at once: a crash between the two sends it twice.
+
+        None: a bug keeps this notice from being sent. It is tried again later, and holds up no
+        other.
+        """
+        try:
+            outcome = await self._receiver.send(notice)
+        except Exception as bug:
+            log.exception("notice %s to %s cannot be made", notice.id, self.name)
+            self._metrics.notices.labels(self.name, BROKEN).inc()
+            due_s = self._clock() + PAUSE_SECONDS_MAX
+            why = f"{type(bug).__name__}: {bug}"
+            await asyncio.to_thread(self._inventory.notices.postpone, notice.id, moment(due_s), why)
+            return None
         self._metrics.notices.labels(self.name, outcome.delivery.value).inc()
         if outcome.delivery is Delivery.RETRY:
             due_s = self._clock() + (outcome.retry_after_s or self._pause_s())

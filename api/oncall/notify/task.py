@@ -26,6 +26,7 @@ from alerts.rulebook.notices import (
 )
 from api.base.limits import ALERTS_MAX, DIRECT_NOTICES_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.inventory.repository import Inventory
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
 from api.oncall.notify.alertmanager import Entry, Rounds, Sender, expressions_of, with_external
@@ -325,32 +326,33 @@ class Notifying:
             self.notifier.silences_changed()
             self._news.set()
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         if self._client is None:
             return
         try:
             async with asyncio.TaskGroup() as tasks:
                 if self.notifier is not None:
-                    tasks.create_task(self._plan_on(self.notifier))
-                    tasks.create_task(self._count_on())
+                    tasks.create_task(self._plan_on(self.notifier, steady))
+                    tasks.create_task(self._count_on(steady.like()))
                 for sender in self.senders:
-                    tasks.create_task(sender.run())
+                    tasks.create_task(sender.run(steady.like()))
                 for outbox in self.outboxes:
-                    tasks.create_task(outbox.run())
+                    tasks.create_task(outbox.run(steady.like()))
         except asyncio.CancelledError:
             # Only when the service stops: after a bug this is started again.
             await self._client.aclose()
             raise
 
-    async def _plan_on(self, notifier: Notifier) -> None:
+    async def _plan_on(self, notifier: Notifier, steady: Steady) -> None:
         """Plan soon when there is news, else every few seconds."""
         while True:
-            self._see_lead(round(self._clock() * NS))
-            made = await notifier.plan_once()
-            if made is not None and made.notices:
-                for outbox in self.outboxes:
-                    outbox.wake.set()
-            await notifier.send_directly(self._own_book)
+            with steady.round():
+                self._see_lead(round(self._clock() * NS))
+                made = await notifier.plan_once()
+                if made is not None and made.notices:
+                    for outbox in self.outboxes:
+                        outbox.wake.set()
+                await notifier.send_directly(self._own_book)
             await asyncio.sleep(PLAN_SECONDS)
             if not notifier.is_impatient:
                 try:
@@ -360,18 +362,22 @@ class Notifying:
                     pass
             self._news.clear()
 
-    async def _count_on(self) -> None:
+    async def _count_on(self, steady: Steady) -> None:
         while True:
-            try:
-                found = await asyncio.to_thread(self._inventory.notices.backlogs)
-            except InventoryError:
-                found = {}  # logged where notices are planned
-            now = moment(self._clock())
-            for name in self._backlogs:
-                one = found.get(name)
-                age_s = (now - one.oldest).total_seconds() if one else 0.0
-                self._backlogs[name] = (float(one.waiting) if one else 0.0, max(0.0, age_s))
+            with steady.round():
+                await self._count_backlogs()
             await asyncio.sleep(BACKLOG_SECONDS)
+
+    async def _count_backlogs(self) -> None:
+        try:
+            found = await asyncio.to_thread(self._inventory.notices.backlogs)
+        except InventoryError:
+            found = {}  # logged where notices are planned
+        now = moment(self._clock())
+        for name in self._backlogs:
+            one = found.get(name)
+            age_s = (now - one.oldest).total_seconds() if one else 0.0
+            self._backlogs[name] = (float(one.waiting) if one else 0.0, max(0.0, age_s))
 
     def _see_lead(self, now_ns: int) -> None:
         """Forget what was known from before this process gained the lead."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from api.base.limits import OWN_SERIES_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from collector.contract.errors import StoreError
@@ -37,11 +38,12 @@ class OwnNumbers:
         self.place = {HOST: host, INSTANCE: f"{host}:{port}"}
         self._is_failing = False
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         """Write until cancelled. The first time after a while: before, the counters are empty."""
         while True:
             await asyncio.sleep(OWN_SECONDS)
-            await self.write()
+            with steady.round():
+                await self.write()
 
     async def write(self) -> int:
         samples = self.samples(round(self._clock() * NS))

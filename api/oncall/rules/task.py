@@ -21,6 +21,7 @@ import msgspec
 from alerts.rulebook.model import Alert, AlertState, Group
 from api.base.limits import ALERTS_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
@@ -123,6 +124,8 @@ class RuleTask:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._threads = ThreadPoolExecutor(GROUPS_AT_ONCE, thread_name_prefix="rules")
         self._is_failing = False
+        self._broken: set[str] = set()
+        """Groups whose last evaluation ended by a bug."""
         for state in (AlertState.PENDING, AlertState.FIRING):
             metrics.watch(
                 "fabric_service_alerts",
@@ -132,14 +135,15 @@ class RuleTask:
 
     # --- the clock -----------------------------------------------------------------------------
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         looked = float("-inf")
         try:
             while True:
                 if time.monotonic() - looked >= FILES_SECONDS:
                     looked = time.monotonic()
-                    await asyncio.to_thread(self._shelf.look)
-                    await self.prepare()
+                    with steady.round():
+                        await asyncio.to_thread(self._shelf.look)
+                        await self.prepare()
                 self._begin()
                 pause = asyncio.create_task(asyncio.sleep(TICK_SECONDS))
                 either = {pause, *self._running.values()}
@@ -222,11 +226,10 @@ class RuleTask:
             )
 
     def _reap(self) -> None:
-        """Collect finished evaluations; a bug in one ends the service."""
+        """Forget finished evaluations; what became of each is counted in `evaluate`."""
         for key, task in list(self._running.items()):
             if task.done():
                 del self._running[key]
-                task.result()
 
     async def _end_running(self) -> None:
         running, self._running = self._running, {}
@@ -265,7 +268,14 @@ class RuleTask:
             self._say("lost", "another process does it")
         except (StoreError, Overloaded) as error:
             self._say("store_away", str(error))
+        except Exception:
+            # This group alone: its alerts stay as they are, and it is due again at its next moment.
+            if group.key not in self._broken:
+                log.exception("rule group %s broke", group.key)
+            self._broken.add(group.key)
+            self._metrics.rule_rounds.labels("broken").inc()
         else:
+            self._broken.discard(group.key)
             self._say("done", "")
         finally:
             self._metrics.rule_group_seconds.observe(time.perf_counter() - started)
