@@ -355,15 +355,13 @@ def test_a_notifier_that_broke_can_send_after_it_is_started_again(tmp_path: Path
 
 def test_rules_that_broke_can_be_asked_after_they_are_started_again() -> None:
     """Red before: the break stopped the asker and its threads, for good."""
-    shelf, asker = MagicMock(), MagicMock()
-    shelf.look.side_effect = ValueError("one odd file")
-    nothing = MagicMock()
-    metrics = ServiceMetrics()
+    asker, nothing, metrics = MagicMock(), MagicMock(), ServiceMetrics()
     rules = RuleTask(
-        shelf, asker, nothing, nothing, nothing, nothing, metrics, nothing, interval_s=30.0
+        nothing, asker, nothing, nothing, nothing, nothing, metrics, nothing, interval_s=30.0
     )
+    odd = patch.object(rules, "_begin", side_effect=ValueError("one odd rule"))
     for _ in range(2):
-        with pytest.raises(ValueError, match="one odd file"):
-            asyncio.run(rules.run())
+        with odd, pytest.raises(ValueError, match="one odd rule"):
+            asyncio.run(rules.run(Steady("rules", metrics)))
     asker.stop.assert_not_called()
     assert asyncio.run(rules._in_thread(lambda: 7)) == 7
