@@ -21,6 +21,7 @@ class Steady:
     def __init__(self, work: str, metrics: ServiceMetrics) -> None:
         self._work = work
         self._metrics = metrics
+        self._breaks = metrics.vitals.breaks_in_a_row
         self.is_broken = False
 
     def like(self) -> Steady:
@@ -34,6 +35,8 @@ class Steady:
             yield
         except Exception:
             self._metrics.work_failures.labels(self._work).inc()
+            _, breaks = self._breaks.get(self, ("", 0))
+            self._breaks[self] = (self._work, breaks + 1)
             if not self.is_broken:
                 log.exception("%s: a round broke; the next one comes in time", self._work)
             self.is_broken = True
@@ -41,3 +44,4 @@ class Steady:
             if self.is_broken:
                 log.info("%s works again", self._work)
             self.is_broken = False
+            self._breaks.pop(self, None)

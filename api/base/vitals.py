@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable
 from typing import Final
+from weakref import WeakKeyDictionary
 
 ENGINE_CODE = re.compile(r"Code: (\d+)")
 """How the store's engine numbers its errors."""
@@ -84,6 +85,13 @@ class Vitals:
         self.commit, self.evaluation, self.rules, self.inventory = (
             Pulse(name, self) for name in WORKS
         )
+        self.breaks_in_a_row: WeakKeyDictionary[object, tuple[str, int]] = WeakKeyDictionary()
+        """Background work whose last rounds broke: its name and how many, by who counts them."""
+
+    def works_that_break(self, at_least: int) -> list[str]:
+        """Work of which so many rounds in a row broke, by name."""
+        broken = list(self.breaks_in_a_row.values())
+        return sorted({work for work, breaks in broken if breaks >= at_least})
 
     @property
     def pulses(self) -> tuple[Pulse, ...]:

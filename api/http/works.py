@@ -161,13 +161,14 @@ class Supervisor:
 
     @property
     def failing(self) -> list[str]:
-        """Work that breaks again and again: it is not done."""
+        """Work that ends, or whose rounds break, again and again: it is not done."""
         now_s = time.monotonic()
-        return [
+        ended = {
             name
             for name, breaks in self._breaks.items()
             if breaks >= WORK_BREAKS_MAX and now_s - self._started_s[name] <= RESTART_SECONDS_MAX
-        ]
+        }
+        return sorted({*ended, *self._metrics.vitals.works_that_break(WORK_BREAKS_MAX)})
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 
@@ -27,6 +27,7 @@ from api.oncall.notify.task import Notifying
 from api.oncall.rules.own import OWN_SECONDS
 from api.oncall.rules.settings import RuleSettings
 from api.oncall.rules.shelf import Shelf
+from api.oncall.rules.task import RuleTask
 from api.oncall.rules.watch import WARM_SECONDS, WATCHED, SelfWatch
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.units import NS
@@ -350,3 +351,17 @@ def test_a_notifier_that_broke_can_send_after_it_is_started_again(tmp_path: Path
 
     assert asyncio.run(scene())
     opened.close()
+
+
+def test_rules_that_broke_can_be_asked_after_they_are_started_again() -> None:
+    """Red before: the break stopped the asker and its threads, for good."""
+    asker, nothing, metrics = MagicMock(), MagicMock(), ServiceMetrics()
+    rules = RuleTask(
+        nothing, asker, nothing, nothing, nothing, nothing, metrics, nothing, interval_s=30.0
+    )
+    odd = patch.object(rules, "_begin", side_effect=ValueError("one odd rule"))
+    for _ in range(2):
+        with odd, pytest.raises(ValueError, match="one odd rule"):
+            asyncio.run(rules.run(Steady("rules", metrics)))
+    asker.stop.assert_not_called()
+    assert asyncio.run(rules._in_thread(lambda: 7)) == 7

@@ -10,6 +10,7 @@ import pytest
 
 from api.base.limits import WORK_BREAKS_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.http import works
 from api.http.works import Supervisor, Work
 
@@ -115,3 +116,25 @@ def test_work_that_breaks_again_and_again_is_named_until_it_runs() -> None:
     named: list[list[str]] = []
     asyncio.run(scene())
     assert named == [[], [], [], ["odd"]]
+
+
+def test_rounds_that_break_again_and_again_are_named_until_one_is_well() -> None:
+    """Red before: a loop that goes on after each broken round never came to the supervisor."""
+    metrics = ServiceMetrics()
+    supervisor = Supervisor({}, metrics)
+    steady, beside = Steady("news", metrics), Steady("news", metrics)
+    named: list[list[str]] = []
+
+    def meet_an_odd_row() -> None:
+        raise ValueError("one odd row")
+
+    for _ in range(WORK_BREAKS_MAX):
+        with steady.round():
+            meet_an_odd_row()
+        with beside.round():
+            pass  # one that is well does not hide one that is not
+        named.append(supervisor.failing)
+    assert named == [[], [], ["news"]]
+    with steady.round():
+        pass
+    assert supervisor.failing == []
