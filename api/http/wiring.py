@@ -62,15 +62,8 @@ def wire(
 ) -> Context:
     """All parts over this store and inventory. Raises SettingsError for bad settings."""
     metrics = ServiceMetrics(clock)
-    quarantine = Quarantine(clock, lambda road: metrics.quarantined.labels(road).inc())
-    store.quarantine = inventory.quarantine = quarantine
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
-    feed = InventoryFeed(
-        inventory,
-        load_catalog(),
-        lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC),
-        quarantine,
-    )
+    feed = make_feed(store, inventory, metrics, clock)
     ingest = Ingest(store, feed, metrics, clock, retention_days=settings.retention_days.samples)
     ingest.captures = captures = Captures(inventory, clock)
     topologies = TopologyCache(
@@ -132,6 +125,20 @@ def wire(
     works |= works_of(context, feed, evaluation, roll, rules)
     works["self watch"] = own_rules.run
     return context
+
+
+def make_feed(
+    store: Store, inventory: Inventory, metrics: ServiceMetrics, clock: Callable[[], float]
+) -> InventoryFeed:
+    """The inventory's feed; odd rows of it, of the store and of the inventory meet in one place."""
+    quarantine = Quarantine(clock, lambda road: metrics.quarantined.labels(road).inc())
+    store.quarantine = inventory.quarantine = quarantine
+    return InventoryFeed(
+        inventory,
+        load_catalog(),
+        lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC),
+        quarantine,
+    )
 
 
 def sqlite_file(url: str) -> Path | None:
