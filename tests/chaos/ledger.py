@@ -28,7 +28,7 @@ from collector.contract.identity import METRIC_LABEL, canonical_labels, series_i
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Culprit
 from simulator.scenario import Truth
-from simulator.score.marks import is_right, names
+from simulator.score.marks import is_right
 from tests.stands.alerting import Call
 
 SHOWN = 5
@@ -256,10 +256,10 @@ def check_verdicts(incidents: Sequence[Incident], truth: Truth, tally: Tally) ->
 
 def is_innocent(culprit: Culprit, truth: Truth) -> bool:
     """Whether a machine is named that has no part in the fault; a job alone accuses no machine."""
-    is_machine = bool(culprit.host or culprit.switch)
-    parts = [Culprit(host=one.host) for one in truth.culprits if one.host]
-    parts += [Culprit(switch=one.switch) for one in truth.culprits if one.switch]
-    return is_machine and not any(names(culprit, part) for part in parts)
+    if culprit.host:
+        return culprit.host not in {one.host for one in truth.culprits}
+    ends = {(one.switch, one.switch_port) for one in truth.culprits}
+    return bool(culprit.switch) and (culprit.switch, culprit.switch_port) not in ends
 
 
 def culprit_text(culprit: Culprit) -> str:
