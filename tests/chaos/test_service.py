@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import disk
+from tests.chaos import disk, io_errors
 from tests.chaos.clock import PEER as FAKETIME
 from tests.chaos.clock import FakeClock
 from tests.chaos.conftest import Report
@@ -20,6 +20,8 @@ pytestmark = pytest.mark.slow(150)
 STOP_SECONDS = 20.0
 FULL_SECONDS = 15.0
 HOUR = 3_600
+WRONG_SECONDS = 30.0
+"""Until a host's clock is set right again."""
 
 
 def killed(stand: Stand) -> None:
@@ -49,12 +51,12 @@ def stopped_after_the_page(stand: Stand) -> None:
 
 def host_ahead(stand: Stand) -> None:
     stand.until(1.0)
-    stand.cluster.step_clock(innocent(stand), HOUR)
+    stand.cluster.step_clock(innocent(stand), HOUR, WRONG_SECONDS)
 
 
 def host_behind(stand: Stand) -> None:
     stand.until(1.0)
-    stand.cluster.step_clock(innocent(stand), -HOUR)
+    stand.cluster.step_clock(innocent(stand), -HOUR, WRONG_SECONDS)
 
 
 def innocent(stand: Stand) -> int:
@@ -103,6 +105,20 @@ def test_disk_full_and_room_again(tmp_path: Path, report: Report) -> None:
                 fetch=lambda _: small.copy_to(tmp_path / "copy"),
             )
         )
+
+
+@pytest.mark.rotating(6)
+@pytest.mark.peer(io_errors.PEER)
+def test_writes_that_fail_with_eio(tmp_path: Path, report: Report) -> None:
+    def case(stand: Stand) -> None:
+        stand.until(6.0)
+        failures = stand.cluster.failures
+        with io_errors.failing(stand.service.pid):
+            eventually(lambda: stand.cluster.failures > failures, "a batch that is not taken")
+            time.sleep(FULL_SECONDS)
+        eventually(stand.service.is_ready, "ready again")
+
+    report(run_case(tmp_path, case, seed=5, fault="slow_nic"))
 
 
 @pytest.mark.rotating(6)
