@@ -62,8 +62,9 @@ def test_rows(service: InProcess) -> None:
 
 def incident(culprit: Culprit, state: IncidentState = IncidentState.OPEN) -> Incident:
     verdict = Verdict(cause=Cause.SLOW_LINK, culprit=culprit, since_ns=1)
-    times = {"first_said_ns": 1, "last_seen_ns": 1, "confirmed_ns": 1}
-    return Incident(id="one", state=state, verdict=verdict, **times)
+    return Incident(
+        id="one", state=state, verdict=verdict, first_said_ns=1, last_seen_ns=1, confirmed_ns=1
+    )
 
 
 def page(status: str, notice: str) -> Call:

@@ -135,4 +135,4 @@ def test_clock_of_the_service_steps_and_steps_back(
         time.sleep(STOP_SECONDS)
         clock.step(0)
 
-    report(run_case(tmp_path, case, seed=6, fault="slow_nic", inside=clock.inside))
+    report(run_case(tmp_path, case, seed=1, fault="slow_nic", inside=clock.inside))
