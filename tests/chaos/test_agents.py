@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos import network
 from tests.chaos.agents import Fleet
-from tests.chaos.conftest import Report
+from tests.chaos.conftest import PARTS, Report
 from tests.chaos.ledger import Ledger, Tally, read_incidents
 from tests.chaos.stand import opened_data, paged, write_settings
 from tests.stands.ports import free_port
@@ -95,7 +95,7 @@ def check(ledger: Ledger, data: Path) -> Tally:
     return tally
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(PARTS)
 @pytest.mark.skipif(bool(network.why_not()), reason=network.why_not() or "it can")
 @pytest.mark.parametrize("how", ["cut", "half_open"])
 def test_network(how: str, tmp_path: Path, report: Report) -> None:
@@ -122,7 +122,7 @@ def test_network(how: str, tmp_path: Path, report: Report) -> None:
     report(check(ledger, data))
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(PARTS)
 def test_agents_killed_and_stopped(tmp_path: Path, report: Report) -> None:
     ledger = Ledger()
     data = tmp_path / "data"

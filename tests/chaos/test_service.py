@@ -11,7 +11,7 @@ import pytest
 from tests.chaos import disk, io_errors
 from tests.chaos.clock import PEER as FAKETIME
 from tests.chaos.clock import FakeClock
-from tests.chaos.conftest import Report
+from tests.chaos.conftest import PARTS, Report
 from tests.chaos.stand import Stand, run_case
 from tests.stands.service import eventually
 
@@ -75,14 +75,14 @@ CASES: dict[str, tuple[Callable[[Stand], None], str]] = {
 }
 
 
-@pytest.mark.rotating(len(CASES))
+@pytest.mark.rotating(PARTS)
 @pytest.mark.parametrize("name", CASES)
 def test_service(name: str, tmp_path: Path, report: Report) -> None:
     case, fault = CASES[name]
     report(run_case(tmp_path, case, seed=1, fault=fault))
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(PARTS)
 @pytest.mark.skipif(bool(disk.why_not()), reason=disk.why_not() or "it can")
 def test_disk_full_and_room_again(tmp_path: Path, report: Report) -> None:
     with disk.small_disk(tmp_path / "data") as small:
@@ -107,7 +107,7 @@ def test_disk_full_and_room_again(tmp_path: Path, report: Report) -> None:
         )
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(PARTS)
 @pytest.mark.peer(io_errors.PEER)
 def test_writes_that_fail_with_eio(tmp_path: Path, report: Report) -> None:
     def case(stand: Stand) -> None:
@@ -121,7 +121,7 @@ def test_writes_that_fail_with_eio(tmp_path: Path, report: Report) -> None:
     report(run_case(tmp_path, case, seed=5, fault="slow_nic"))
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(PARTS)
 @pytest.mark.peer(FAKETIME)
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
 def test_clock_of_the_service_steps_and_steps_back(
