@@ -210,9 +210,9 @@ class LiveCluster(threading.Thread):
         """Attempts that no service answered."""
         return sum(agent.failures for agent in self._agents.values())
 
-    def step_clock(self, host: int, seconds: float) -> None:
-        """Set the clock of a host; from the next tick on."""
-        self._wanted.append(Injection(ClockStep(seconds), Place(host=host), 0.0, 1e9, 1.0))
+    def step_clock(self, host: int, step_s: float, lasts_s: float) -> None:
+        """Set the clock of a host at the next tick, and back after so many seconds."""
+        self._wanted.append(Injection(ClockStep(step_s), Place(host=host), 0.0, lasts_s, 1.0))
 
     def run(self) -> None:
         try:
@@ -230,8 +230,10 @@ class LiveCluster(threading.Thread):
             if self._ends.wait(max(0.0, due - time.monotonic())):
                 break
             while self._wanted:
-                wish = self._wanted.pop()
-                self.simulation.inject(replace(wish, start_s=self.simulation.now_s + 1e-3))
+                wish, now_s = self._wanted.pop(), self.simulation.now_s
+                self.simulation.inject(
+                    replace(wish, start_s=now_s + 1e-3, end_s=now_s + wish.end_s)
+                )
             for body in reporter.batches(self.simulation.tick()):
                 self._agent(wire.decode_batch(body).agent).add(body)
 

@@ -11,6 +11,10 @@ from tests.chaos.ledger import Tally
 
 Report = Callable[[Tally], None]
 
+PARTS = 18
+"""Of which `make test` takes two: there are as many cases, each costs 20 to 60 s of a core, and one
+or two of them fit into a run of everything."""
+
 LINES = pytest.StashKey[list[tuple[str, Tally, float]]]()
 HEAD = ("case", "acknowledged", "stored", "refused", "pages", "verdict", "seconds")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import disk
+from tests.chaos import disk, io_errors
 from tests.chaos.clock import PEER as FAKETIME
 from tests.chaos.clock import FakeClock
-from tests.chaos.conftest import Report
+from tests.chaos.conftest import PARTS, Report
 from tests.chaos.stand import Stand, run_case
 from tests.stands.service import eventually
 
@@ -20,6 +20,8 @@ pytestmark = pytest.mark.slow(150)
 STOP_SECONDS = 20.0
 FULL_SECONDS = 15.0
 HOUR = 3_600
+WRONG_SECONDS = 30.0
+"""Until a host's clock is set right again."""
 
 
 def killed(stand: Stand) -> None:
@@ -49,12 +51,12 @@ def stopped_after_the_page(stand: Stand) -> None:
 
 def host_ahead(stand: Stand) -> None:
     stand.until(1.0)
-    stand.cluster.step_clock(innocent(stand), HOUR)
+    stand.cluster.step_clock(innocent(stand), HOUR, WRONG_SECONDS)
 
 
 def host_behind(stand: Stand) -> None:
     stand.until(1.0)
-    stand.cluster.step_clock(innocent(stand), -HOUR)
+    stand.cluster.step_clock(innocent(stand), -HOUR, WRONG_SECONDS)
 
 
 def innocent(stand: Stand) -> int:
@@ -73,14 +75,14 @@ CASES: dict[str, tuple[Callable[[Stand], None], str]] = {
 }
 
 
-@pytest.mark.rotating(len(CASES))
+@pytest.mark.rotating(PARTS)
 @pytest.mark.parametrize("name", CASES)
 def test_service(name: str, tmp_path: Path, report: Report) -> None:
     case, fault = CASES[name]
     report(run_case(tmp_path, case, seed=1, fault=fault))
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(PARTS)
 @pytest.mark.skipif(bool(disk.why_not()), reason=disk.why_not() or "it can")
 def test_disk_full_and_room_again(tmp_path: Path, report: Report) -> None:
     with disk.small_disk(tmp_path / "data") as small:
@@ -105,7 +107,21 @@ def test_disk_full_and_room_again(tmp_path: Path, report: Report) -> None:
         )
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(PARTS)
+@pytest.mark.peer(io_errors.PEER)
+def test_writes_that_fail_with_eio(tmp_path: Path, report: Report) -> None:
+    def case(stand: Stand) -> None:
+        stand.until(6.0)
+        failures = stand.cluster.failures
+        with io_errors.failing(stand.service.pid):
+            eventually(lambda: stand.cluster.failures > failures, "a batch that is not taken")
+            time.sleep(FULL_SECONDS)
+        eventually(stand.service.is_ready, "ready again")
+
+    report(run_case(tmp_path, case, seed=5, fault="slow_nic"))
+
+
+@pytest.mark.rotating(PARTS)
 @pytest.mark.peer(FAKETIME)
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
 def test_clock_of_the_service_steps_and_steps_back(
@@ -119,4 +135,4 @@ def test_clock_of_the_service_steps_and_steps_back(
         time.sleep(STOP_SECONDS)
         clock.step(0)
 
-    report(run_case(tmp_path, case, seed=6, fault="slow_nic", inside=clock.inside))
+    report(run_case(tmp_path, case, seed=1, fault="slow_nic", inside=clock.inside))

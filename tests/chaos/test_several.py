@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.chaos.conftest import Report
+from tests.chaos.conftest import PARTS, Report
 from tests.chaos.ledger import Ledger
 from tests.chaos.stand import opened, paged, standing, write_settings
 from tests.doubles import clickhouse_http
@@ -21,7 +21,7 @@ AWAY_SECONDS = 25.0
 TAKEOVER_SECONDS = 60.0
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(PARTS)
 def test_postgresql_away_while_an_incident_opens(tmp_path: Path, report: Report) -> None:
     ledger = Ledger()
     data = tmp_path / "data"
@@ -43,7 +43,7 @@ def test_postgresql_away_while_an_incident_opens(tmp_path: Path, report: Report)
             report(stand.check(store, read))
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(PARTS)
 def test_leader_killed_while_an_incident_is_open(tmp_path: Path, report: Report) -> None:
     ledger = Ledger()
     folder = tmp_path / "clickhouse"

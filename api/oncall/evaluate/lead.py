@@ -26,7 +26,48 @@ LEASE_SECONDS = 20.0
 """After so long without renewal another process takes over: three renewals may fail before that,
 and no client waits for a verdict much longer than usual when a process dies."""
 
+JUMP_SECONDS = 15.0
+"""A wall clock that moves by so much against the monotonic one was set, or the machine slept; what
+corrects clocks bit by bit moves them by far less between two looks."""
+JUMP_HOLD_SECONDS = 60.0
+"""So long a process whose clock has jumped does not lead: most jumps are mistakes, and taken back.
+By a clock that is an hour ahead all evidence is an hour old, every incident is over and stays so
+until that hour has passed. After it the new time counts."""
+
 log = logging.getLogger(__name__)
+
+
+class ClockWatch:
+    """Whether the wall clock may be believed. ``clock``: unix seconds; ``steady``: never set."""
+
+    def __init__(self, clock: Callable[[], float], steady: Callable[[], float]) -> None:
+        self._clock = clock
+        self._steady = steady
+        self._apart_s = clock() - steady()
+        """How far the clocks are apart while they are believed."""
+        self._jumped_s: float | None = None
+        """By how much they have come further apart; None: they have not."""
+        self._since_s = 0.0
+
+    def is_steady(self) -> bool:
+        now_s = self._steady()
+        apart_s = self._clock() - now_s
+        moved_s = apart_s - self._apart_s
+        if abs(moved_s) < JUMP_SECONDS:
+            self._apart_s, self._jumped_s = apart_s, None
+            return True
+        if self._jumped_s is None or abs(moved_s - self._jumped_s) >= JUMP_SECONDS:
+            log.warning(
+                "the clock was set by %+.0f s: this process does not evaluate until it is back, "
+                "or for %.0f s",
+                moved_s,
+                JUMP_HOLD_SECONDS,
+            )
+            self._jumped_s, self._since_s = moved_s, now_s
+        if now_s - self._since_s < JUMP_HOLD_SECONDS:
+            return False
+        self._apart_s, self._jumped_s = apart_s, None
+        return True
 
 
 def name_holder() -> str:
@@ -38,7 +79,8 @@ class Lead:
     """Whether this process leads. ``clock``: unix seconds.
 
     ``is_alone``: no other process can run (an embedded store allows one process), so that a lease
-    that is still running is a dead process' and is taken at once.
+    that is still running is a dead process' and is taken at once. ``steady`` is a clock that is
+    never set, by which a jump of the other is seen; None: it is not looked for.
     """
 
     def __init__(
@@ -49,8 +91,10 @@ class Lead:
         holder: str = "",
         is_alone: bool = False,
         pulse: Pulse | None = None,
+        steady: Callable[[], float] | None = None,
     ) -> None:
         self.holder = holder or name_holder()
+        self._watch = ClockWatch(clock, steady) if steady is not None else None
         self._inventory = inventory
         self._clock = clock
         self._by_force = is_alone
@@ -59,7 +103,10 @@ class Lead:
         self._is_failing = False
 
     def is_held(self) -> bool:
-        return self._clock() < self._until_s
+        return self._may_lead() and self._clock() < self._until_s
+
+    def _may_lead(self) -> bool:
+        return self._watch is None or self._watch.is_steady()
 
     async def run(self, steady: Steady) -> None:
         try:
@@ -72,6 +119,9 @@ class Lead:
 
     def renew(self) -> bool:
         """Take or renew the lease; whether this process holds it."""
+        if not self._may_lead():
+            # A lease that runs for another hour would keep every other process from leading.
+            return False
         now_s = self._clock()
         now, until = (moment(each) for each in (now_s, now_s + LEASE_SECONDS))
         had = self.is_held()
