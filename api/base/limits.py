@@ -41,6 +41,51 @@ CONNECTIONS_MAX: Final = 8_192
 CONNECTIONS_PER_ADDRESS_MAX: Final = 1_024
 """Connections of one address: a proxy's or a NAT gateway's, with room. → 503, and it ends"""
 
+BYTES_A_MINUTE_MAX: Final = 4 << 30
+"""Bodies of one sender: an address without a token, or one that uses a token for a prefix of hosts
+or for any. 70 MB/s is more than a hundred Prometheus servers send. → 429, Retry-After"""
+
+BYTES_A_MINUTE_PER_HOST_MAX: Final = 128 << 20
+"""The same of a token that is bound to named hosts, for each of them: an agent sends 2 MB, and what
+it spooled in an hour's outage within a minute. → 429, Retry-After"""
+
+SAMPLES_A_MINUTE_MAX: Final = 300_000_000
+"""Samples and records of one sender: five million a second, all that two cores take. → 429"""
+
+SAMPLES_A_MINUTE_PER_HOST_MAX: Final = 20_000_000
+"""The same of a bound token, for each host: 5,000 series a second, and an hour of them that was
+spooled. → 429, Retry-After"""
+
+SERIES_NEW_A_MINUTE_MAX: Final = 1_000_000
+"""Series of one sender that this process has not seen today. All of a sender's are new at its or
+our start and at midnight (UTC): a Prometheus with 500,000 passes at once, as does a poller of 8,000
+ports with a hundred counters. → 429; known series of the same request are stored"""
+
+SERIES_NEW_A_MINUTE_PER_HOST_MAX: Final = 50_000
+"""The same of a bound token, for each host: a host of 8 GPUs and 8 ports has 5,000. → 429"""
+
+SERIES_A_DAY_MAX: Final = 5_000_000
+"""Different series of one sender in a day (UTC), counted to 3 %: ten times the largest Prometheus
+servers, whose pods come and go. → 429; known series of the same request are stored"""
+
+SERIES_A_DAY_PER_HOST_MAX: Final = 100_000
+"""The same of a bound token, for each host: its 5,000, with twenty jobs' processes. → 429"""
+
+HOSTS_NEW_A_MINUTE_MAX: Final = 1_000
+"""Hosts of one sender that neither the inventory nor this process knows. A fleet of 10,000 that one
+Prometheus brings is complete after five minutes. → 429; known hosts' series are stored"""
+
+HOSTS_NEW_AT_ONCE_MAX: Final = 5_000
+"""So many of them may come together, if none came before: a large fleet's first minute."""
+
+HOSTS_KNOWN_MAX: Final = 1_000_000
+"""Names of hosts that count as known, about 100 MB. Past it those that were not named for longest
+are forgotten, and count as new."""
+
+SENDERS_KEPT_MAX: Final = 10_000
+"""Senders whose budgets are kept, about 20 MB. Past it the one that was quiet longest begins with
+full budgets again."""
+
 PENDING_ROWS_MAX: Final = 4_000_000
 """Rows that wait for the store: about 150 MB, and several seconds of its work. → 503, retry"""
 
@@ -60,8 +105,17 @@ RETRY_AFTER_SECONDS: Final = 2
 ACCEPT_FUTURE_SECONDS: Final = 600
 """Rule `too_far_in_future`: Prometheus' own limit; past it a clock is wrong, not skewed."""
 
-TABLES_CACHED_MAX: Final = 50_000
-"""Native series tables that are cached: one a host, so this is a fleet. The oldest is evicted."""
+TABLE_ROWS_CACHED_MAX: Final = 20_000_000
+"""Rows of all native series tables that are cached, 300 bytes each: 4,000 hosts with 5,000 series.
+The tables that were used longest ago are evicted, and read again when they come."""
+
+TABLE_IDLE_SECONDS: Final = 900.0
+"""A native series table that was not used for this long is evicted. Agents use theirs every few
+seconds; what stays is a host that is gone, or junk."""
+
+WRITTEN_SERIES_CACHED_MAX: Final = 20_000_000
+"""Series of all agents that are remembered as written today, 160 MB. Past it the agents that wrote
+longest ago are forgotten, and their series are written once more."""
 
 REMOTE_SERIES_CACHED_MAX: Final = 1_000_000
 """Remote-write series cached by their bytes, about 400 MB. Past it the cache is cleared."""
@@ -74,6 +128,13 @@ REMOTE_LABELS_CACHED_MAX: Final = 1_000_000
 
 METADATA_CACHED_MAX: Final = 100_000
 """Metrics whose metadata is cached, so that it is written once. Past it the cache is cleared."""
+
+METADATA_CACHED_BYTES_MAX: Final = 64 << 20
+"""Their texts together: 600 bytes each. Past it the cache is cleared."""
+
+CACHED_BYTES_MAX: Final = 512 << 20
+"""Bytes of the names and labels in each of the caches of series of remote write and OTLP: 500 for
+each of a million series. Past it the cache is cleared."""
 
 REMOTE_SERIES_MAX: Final = 200_000
 """Series in one remote-write request; Prometheus sends 2,000 at most by default. → 413"""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 
+from api.base.limits import HOSTS_KNOWN_MAX
 from api.base.metrics import ServiceMetrics
 from api.base.version import VERSION
 from api.data.captures import Captures
+from api.data.ingest.door import Names
 from api.data.ingest.ingest import Ingest
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.feed import InventoryFeed
@@ -48,7 +50,16 @@ def wire(
     feed = InventoryFeed(
         inventory, load_catalog(), lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
     )
-    ingest = Ingest(store, feed, metrics, clock, retention_days=settings.retention_days.samples)
+    ingest = Ingest(
+        store,
+        feed,
+        metrics,
+        clock,
+        retention_days=settings.retention_days.samples,
+        names=Names(load_catalog(), accepts_alerts=settings.accept_alerts),
+    )
+    ingest.budgets.factor = settings.sender_budgets
+    ingest.budgets.hosts.update(inventory.hosts.names(HOSTS_KNOWN_MAX // 2))
     ingest.captures = captures = Captures(inventory, clock)
     topologies = TopologyCache(
         inventory, clock, file=settings.topology_file, plan=settings.topology_plan

@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from api.base.host_names import Hosts, hosts_named
 from api.data.ingest.columns import Acceptance, SampleColumns, merge_counts, sort_out
 from api.data.ingest.commit import Write
+from api.data.ingest.door import FOREIGN_HOST, OPEN, Door
 from api.data.ingest.records import accept_collectives, accept_steps
-from api.data.ingest.series import NativeTable, NativeTables, check_index
+from api.data.ingest.series import ROW_RULES, NativeTable, NativeTables, check_index
 from collector.contract.identity import LABELS_MAX, canonical_labels
 from collector.contract.model import EVENT_TEXT_BYTES_MAX, Event
 from collector.contract.wire import Batch, decode_batch
@@ -27,10 +29,16 @@ class NativeRequest(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, int]
 
 
-def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> NativeRequest:
-    """Raises WireError if it is no batch. What breaks a rule is refused, by its name."""
+def decode_native(
+    body: bytes, tables: NativeTables, acceptance: Acceptance, door: Door = OPEN
+) -> NativeRequest:
+    """Raises WireError if it is no batch, Over if its sender must wait before it may bring it.
+
+    What breaks a rule is refused, by its name. A sender that is over its budget is refused whole
+    batches: its agent keeps them and tries again, so nothing is lost.
+    """
     batch = decode_batch(body)
-    table = tables.recognise(batch)
+    table = tables.recognise(batch, door)
     index = np.frombuffer(batch.index, dtype="<u4")
     check_index(index, table)
     columns = SampleColumns(
@@ -39,34 +47,50 @@ def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> 
         np.frombuffer(batch.time_ms, dtype="<i8"),
         np.frombuffer(batch.value, dtype="<f8"),
     )
-    bad_labels = {}
+    bad_rows = {}
     if not table.valid.all():
-        valid = table.valid[index]
-        bad_labels = {"bad_labels": int((~valid).sum())} if not valid.all() else {}
-        columns = columns.select(valid)
+        counts = np.bincount(table.rule[index], minlength=len(ROW_RULES)).tolist()
+        bad_rows = {
+            rule: count for rule, count in zip(ROW_RULES, counts, strict=True) if rule and count
+        }
+        columns = columns.select(table.valid[index])
     columns, bad_times = acceptance.apply(columns)
-    events, bad_events = accept_events(batch, acceptance)
-    collectives = accept_collectives(batch, acceptance)
-    steps = accept_steps(batch, acceptance)
+    events, bad_events = accept_events(batch, acceptance, door.hosts)
+    collectives = accept_collectives(batch, acceptance, door.hosts)
+    steps = accept_steps(batch, acceptance, door.hosts)
     days = columns.days()
+    news = tables.unwritten(batch.agent, table, days)
+    if news:
+        door.check_series(len(news))
+    count = len(columns) + len(events) + sum(len(each.rows or ()) for each in (collectives, steps))
+    door.settle(count, (new.series for new in news))
+    table.are_hosts_counted = True
     return NativeRequest(
         batch=batch,
         table=table,
         write=Write(
             samples=columns,
-            series=tables.unwritten(batch.agent, table, days),
+            series=news,
             events=events,
             collectives=collectives.rows,
             steps=steps.rows,
         ),
         days=days,
-        refused=merge_counts(bad_labels, bad_times, bad_events, collectives.refused, steps.refused),
+        refused=merge_counts(bad_rows, bad_times, bad_events, collectives.refused, steps.refused),
     )
 
 
-def accept_events(batch: Batch, acceptance: Acceptance) -> tuple[list[Event], dict[str, int]]:
+def accept_events(
+    batch: Batch, acceptance: Acceptance, hosts: Hosts
+) -> tuple[list[Event], dict[str, int]]:
     """The batch's events with its common labels added, and how many each rule refused."""
-    kept, refused = sort_out(batch.events, lambda event: refuse_event(event, acceptance))
+
+    def refuse(event: Event) -> str | None:
+        if not hosts.is_any and not hosts.allow(hosts_named({**batch.common, **event.labels})):
+            return FOREIGN_HOST
+        return refuse_event(event, acceptance)
+
+    kept, refused = sort_out(batch.events, refuse)
     all_labels = [canonical_labels({**batch.common, **event.labels}) for event in kept]
     labelled = [
         msgspec.structs.replace(event, labels=dict(labels))

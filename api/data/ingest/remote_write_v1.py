@@ -8,6 +8,7 @@ from api.base.limits import REMOTE_SAMPLES_MAX, REMOTE_SERIES_MAX
 from api.data.ingest import protobuf as pb
 from api.data.ingest.columns import Acceptance
 from api.data.ingest.commit import Metadata
+from api.data.ingest.door import OPEN, Door
 from api.data.ingest.labels import series_labels
 from api.data.ingest.remote_write import (
     TAIL,
@@ -27,9 +28,11 @@ from collector.contract.errors import WireError
 from collector.contract.identity import LABELS_MAX, canonical_labels, digest_id
 
 
-def decode_v1(body: bytes, known: RemoteSeries, acceptance: Acceptance) -> RemoteRequest:
+def decode_v1(
+    body: bytes, known: RemoteSeries, acceptance: Acceptance, door: Door = OPEN
+) -> RemoteRequest:
     known.make_room()
-    collected = Collected(known, acceptance)
+    collected = Collected(known, acceptance, door)
     tails = Tails(TAIL), Tails(ZERO_TAIL)
     try:
         walk_v1(body, tails, collected)
@@ -102,11 +105,13 @@ def learn_series_v1(
         parse_series_v1(body, start, stop, collected)
         return
     key = body[start:labels_end]
+    ends = range(labels_end + tail.size, stop + 1, tail.size)
     row = known.rows.get(key)
     if row is None:
         identity = digest_id(b"".join([label.canonical for label in found]))
-        row = known.add(key, labels, identity)
-    ends = range(labels_end + tail.size, stop + 1, tail.size)
+        row = collected.learn(key, labels, identity, len(ends))
+    if row is None:
+        return
     check_count(len(tail.rows) + len(ends), "samples", "REMOTE_SAMPLES_MAX", REMOTE_SAMPLES_MAX)
     tail.rows.extend([row] * len(ends))
     tail.ends.extend(ends)

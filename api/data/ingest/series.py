@@ -7,13 +7,34 @@ one of several) writes a few rows twice, and the store makes them one.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from api.base.limits import REMOTE_LABELS_CACHED_MAX, REMOTE_SERIES_CACHED_MAX, TABLES_CACHED_MAX
-from api.data.ingest.columns import Bools, Int64s, UInt32s, UInt64s
+from api.base.host_names import HOST, Hosts, hosts_named
+from api.base.limits import (
+    CACHED_BYTES_MAX,
+    REMOTE_LABELS_CACHED_MAX,
+    REMOTE_SERIES_CACHED_MAX,
+    TABLE_IDLE_SECONDS,
+    TABLE_ROWS_CACHED_MAX,
+    WRITTEN_SERIES_CACHED_MAX,
+)
+from api.data.ingest.columns import Bools, Int64s, UInt8s, UInt32s, UInt64s
+from api.data.ingest.door import (
+    BAD_LABELS,
+    FOREIGN_HOST,
+    NAMES,
+    OPEN,
+    RESERVED_NAME,
+    Door,
+    Names,
+)
 from api.data.ingest.labels import LabelBytes
 from api.data.ingest.runs import Runs
 from api.data.inventory.sightings import Sighting
@@ -22,6 +43,9 @@ from collector.contract.identity import METRIC_LABEL, LabelFrame, Labels, metric
 from collector.contract.wire import SERIES_MAX, Batch
 
 NO_SERIES: UInt64s = np.empty(0, dtype=np.uint64)
+
+ROW_RULES = ("", BAD_LABELS, RESERVED_NAME, FOREIGN_HOST)
+"""By the number in `NativeTable.rule`: why samples of a row are refused; empty: they are not."""
 
 
 class NewSeries(msgspec.Struct, frozen=True):
@@ -33,49 +57,78 @@ class NewSeries(msgspec.Struct, frozen=True):
 
 
 class NativeTable(msgspec.Struct):
-    """A native batch's series table, recognised: row number → id."""
+    """A native batch's series table, recognised for one sender: row number → id."""
 
     series: UInt64s
     metric: UInt32s
+    rule: UInt8s
+    """By row: 0, or the number of the rule in ROW_RULES that it breaks."""
     valid: Bools
-    """False for a label set that cannot name a series (rule `bad_labels`)."""
+    """Where `rule` is 0."""
+    hosts: tuple[str, ...]
+    """Hosts that the inventory learns from it, the batch's own among them."""
     labels: list[Labels]
+    """Of each row; empty for one that breaks a rule."""
     days: set[int]
     """Days for which the store knows all rows."""
+    are_hosts_counted: bool = False
+    """Whether the hosts were counted as new, once."""
     things: tuple[Sighting, ...] | None = None
     """The things that the labels name; None until they are read."""
+    used_s: float = 0.0
+    """When a batch last had it (monotonic seconds)."""
     sighted: float = 0.0
     """When these things were last noted for the inventory (unix seconds)."""
 
 
 class NativeTables:
-    """Series tables of native batches by digest; the least recently used goes first.
+    """Series tables of native batches by digest and sender's hosts; the least recently used goes.
 
     An agent's tables resemble each other: a source that is read once a minute, or was late, makes
     another one. So what the store knows is remembered by agent as well, and a new table makes it
     write only what is new in it.
     """
 
-    def __init__(self) -> None:
-        self._tables: OrderedDict[bytes, NativeTable] = OrderedDict()
+    def __init__(
+        self, names: Names = NAMES, *, ticks: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._names = names
+        self._ticks = ticks
+        self._tables: OrderedDict[tuple[bytes, Hosts], NativeTable] = OrderedDict()
+        self._rows = 0
         self._written: OrderedDict[str, tuple[int, UInt64s]] = OrderedDict()
         """By agent: the last day, and the series that the store knows for it, in order."""
+        self._written_series = 0
 
     def __len__(self) -> int:
         return len(self._tables)
 
-    def recognise(self, batch: Batch) -> NativeTable:
-        """The batch's table, parsed only if it has not been seen before."""
-        digest = batch.table_digest()
-        table = self._tables.get(digest)
+    def recognise(self, batch: Batch, door: Door = OPEN) -> NativeTable:
+        """The batch's table, parsed only if it has not been seen before; Over if it may not be."""
+        key = batch.table_digest(), door.hosts
+        table = self._tables.get(key)
         if table is None:
-            table = read_table(batch)
-            self._tables[digest] = table
-            if len(self._tables) > TABLES_CACHED_MAX:
-                self._tables.popitem(last=False)
+            door.check_series(1)
+            table = read_table(batch, door.hosts, self._names)
+            table.used_s = self._ticks()
+            self._tables[key] = table
+            self._rows += size_of(table)
+            self._evict()
         else:
-            self._tables.move_to_end(digest)
+            self._tables.move_to_end(key)
+            table.used_s = self._ticks()
+        if not table.are_hosts_counted:
+            door.check_hosts(table.hosts)
         return table
+
+    def _evict(self) -> None:
+        """The tables used longest ago, while there are too many rows or they are idle."""
+        idle_s = self._ticks() - TABLE_IDLE_SECONDS
+        while len(self._tables) > 1:
+            oldest = next(iter(self._tables.values()))
+            if self._rows <= TABLE_ROWS_CACHED_MAX and oldest.used_s >= idle_s:
+                return
+            self._rows -= size_of(self._tables.popitem(last=False)[1])
 
     def unwritten(self, agent: str, table: NativeTable, days: list[int]) -> list[NewSeries]:
         return [
@@ -96,37 +149,58 @@ class NativeTables:
         table.days.update(days)
         day = max(days)
         last, known = self._written.pop(agent, (day, NO_SERIES))
+        had = len(known)
         if last <= day:
             new = table.series[table.valid]
             known = np.union1d(known if last == day else NO_SERIES, new)
             # Past the bound it is cleared: an agent that names ever new series fills no memory.
             last, known = day, known if len(known) <= SERIES_MAX else np.unique(new)
         self._written[agent] = last, known
-        if len(self._written) > TABLES_CACHED_MAX:
-            self._written.popitem(last=False)
+        self._written_series += len(known) - had
+        while self._written_series > WRITTEN_SERIES_CACHED_MAX and len(self._written) > 1:
+            _, (_, forgotten) = self._written.popitem(last=False)
+            self._written_series -= len(forgotten)
 
 
-def read_table(batch: Batch) -> NativeTable:
+def size_of(table: NativeTable) -> int:
+    """Rows, for a bound; an empty table takes memory, too."""
+    return len(table.series) + 1
+
+
+def read_table(batch: Batch, hosts: Hosts = OPEN.hosts, names: Names = NAMES) -> NativeTable:
     """The batch's series table with ids; label sets that break a rule are marked, not fatal."""
     rows = batch.series_rows()
     series = np.zeros(len(rows), dtype=np.uint64)
     metric = np.zeros(len(rows), dtype=np.uint32)
-    valid = np.zeros(len(rows), dtype=np.bool_)
+    rule = np.zeros(len(rows), dtype=np.uint8)
     all_labels: list[Labels] = []
-    frames: dict[tuple[tuple[str, str], ...], LabelFrame] = {}
+    frames: dict[tuple[tuple[str, str], ...], tuple[LabelFrame, tuple[str, ...], bool]] = {}
+    own_host = batch.common.get(HOST, "")
+    shown = dict.fromkeys([own_host] if own_host and hosts.allow([own_host]) else [])
     for row, (name, own) in enumerate(rows):
         key = tuple(own.items())
+        all_labels.append(())
         try:
-            frame = frames.get(key)
-            if frame is None:
-                frame = frames[key] = LabelFrame({**batch.common, **own})
+            found = frames.get(key)
+            if found is None:
+                whole = {**batch.common, **own}
+                named = hosts_named(whole)
+                found = frames[key] = LabelFrame(whole), named, hosts.allow(named)
+            frame, named, is_allowed = found
             labels, identity = frame.named(name)
         except IdentityError:
-            all_labels.append(())
+            rule[row] = ROW_RULES.index(BAD_LABELS)
             continue
-        all_labels.append(labels)
-        series[row], metric[row], valid[row] = identity, metric_id(name), True
-    return NativeTable(series, metric, valid, all_labels, set())
+        if names.is_reserved(name):
+            rule[row] = ROW_RULES.index(RESERVED_NAME)
+        elif not is_allowed:
+            rule[row] = ROW_RULES.index(FOREIGN_HOST)
+        else:
+            all_labels[row] = labels
+            series[row], metric[row] = identity, metric_id(name)
+            if names.show_hosts(name):
+                shown.update(dict.fromkeys(named))
+    return NativeTable(series, metric, rule, rule == 0, tuple(shown), all_labels, set())
 
 
 def check_index(index: UInt32s, table: NativeTable) -> None:
@@ -142,9 +216,11 @@ class RemoteSeries:
     series and no parsing. An entry is made only from bytes that were parsed in full.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names = NAMES) -> None:
+        self.names = names
         self._symbols: dict[bytes, int] = {}
         self._symbols_numbered = 0
+        self._symbol_bytes = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -155,13 +231,23 @@ class RemoteSeries:
         self._metric = np.empty(1024, dtype=np.uint32)
         self._written_day = np.empty(1024, dtype=np.int64)
         self._used = np.zeros(1024, dtype=np.bool_)
+        self._host = np.zeros(1024, dtype=np.int32)
+        self._is_reserved = np.zeros(1024, dtype=np.bool_)
+        self._has_reserved = False
+        self._hosts: list[tuple[str, ...]] = []
+        """What rows name as their hosts, each once; `_host` has its number."""
+        self._host_numbers: dict[tuple[str, ...], int] = {}
         self._row_of_series: dict[int, int] = {}
+        self._bytes = 0
+        self.things: list[tuple[Sighting, ...] | None] = []
+        """By row: the things that its labels name; None until they are read."""
         self.runs = Runs()
         self.label_bytes = LabelBytes()
 
     def make_room(self) -> None:
         """Clear the cache when full; called between requests, since it forgets every row number."""
-        if len(self.rows) >= REMOTE_SERIES_CACHED_MAX:
+        is_full = max(len(self.rows), len(self.labels)) >= REMOTE_SERIES_CACHED_MAX
+        if is_full or self._bytes >= CACHED_BYTES_MAX:
             self._clear()
 
     def add(self, key: bytes | None, labels: Labels, identity: int) -> int:
@@ -170,25 +256,61 @@ class RemoteSeries:
         if row is None:
             row = len(self.labels)
             if row == len(self._series):
-                self._series, self._metric, self._written_day, self._used = (
-                    np.concatenate([column, np.zeros_like(column)])
-                    for column in (self._series, self._metric, self._written_day, self._used)
-                )
+                self._grow()
             self._series[row] = identity
-            name = dict(labels)[METRIC_LABEL]
+            found = dict(labels)
+            name, named = found[METRIC_LABEL], hosts_named(found)
+            number = self._host_numbers.get(named)
+            if number is None:
+                number = self._host_numbers[named] = len(self._hosts)
+                self._hosts.append(named)
+            self._host[row] = number
+            if self.names.is_reserved(name):
+                self._is_reserved[row] = self._has_reserved = True
             self._names.append(name)
             self._metric[row] = metric_id(name)
             self._written_day[row] = -1
             self._row_of_series[identity] = row
             self.labels.append(labels)
+            self.things.append(None)
+            self._bytes += sum(len(label) + len(value) for label, value in labels)
         if key is not None:
             self.rows[key] = row
+            self._bytes += len(key)
         return row
+
+    def _grow(self) -> None:
+        def doubled(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.concatenate([column, np.zeros_like(column)])
+
+        self._series, self._metric = doubled(self._series), doubled(self._metric)
+        self._written_day, self._used = doubled(self._written_day), doubled(self._used)
+        self._host, self._is_reserved = doubled(self._host), doubled(self._is_reserved)
+
+    def row_of(self, identity: int) -> int | None:
+        return self._row_of_series.get(identity)
+
+    def refused(self, rows: Int64s, hosts: Hosts) -> dict[str, Bools]:
+        """Which samples of these rows a sender may not send, by the rule; no work for most."""
+        found: dict[str, Bools] = {}
+        if self._has_reserved:
+            found[RESERVED_NAME] = self._is_reserved[rows]
+        if not hosts.is_any:
+            named = self._host[rows]
+            foreign = [
+                number
+                for number in np.unique(named).tolist()
+                if not hosts.allow(self._hosts[number])
+            ]
+            is_reserved = found.get(RESERVED_NAME, np.bool_(False))
+            found[FOREIGN_HOST] = np.isin(named, foreign) & ~is_reserved
+        return {rule: broken for rule, broken in found.items() if broken.any()}
 
     def number_symbols(self, texts: list[bytes]) -> UInt32s:
         """Numbers of these symbols that stay the same over requests; none is ever used again."""
-        if len(self._symbols) > REMOTE_LABELS_CACHED_MAX:
-            self._symbols = {}
+        is_full = len(self._symbols) > REMOTE_LABELS_CACHED_MAX
+        if is_full or self._symbol_bytes > CACHED_BYTES_MAX:
+            self._symbols, self._symbol_bytes = {}, 0
         numbers = self._symbols
         found = []
         for text in texts:
@@ -196,6 +318,7 @@ class RemoteSeries:
             if number is None:
                 number = numbers[text] = self._symbols_numbered
                 self._symbols_numbered += 1
+                self._symbol_bytes += len(text)
             found.append(number)
         return np.array(found, dtype=np.uint32)
 
@@ -220,11 +343,11 @@ class RemoteSeries:
         pairs = sorted(set(zip(rows[fresh].tolist(), days[fresh].tolist(), strict=True)))
         return [NewSeries(day, int(self._series[row]), self.labels[row]) for row, day in pairs]
 
-    def take_used(self) -> list[Labels]:
-        """Labels of the series that had samples since the last call."""
-        used = np.flatnonzero(self._used)
+    def take_used(self) -> list[int]:
+        """Rows of the series that had samples since the last call."""
+        used: list[int] = np.flatnonzero(self._used).tolist()
         self._used[:] = False
-        return [self.labels[row] for row in used.tolist()]
+        return used
 
     def written(self, new: list[NewSeries]) -> None:
         found = [(self._row_of_series.get(entry.series, -1), entry.day) for entry in new]

@@ -90,6 +90,13 @@ class HostTables(Part):
 
         return self._database.ask(Host, HOSTS.table, narrow, limit)
 
+    def names(self, limit: int) -> list[str]:
+        """The hosts and switches that were seen last, at most ``limit``."""
+        table = HOSTS.table
+        query = select(table.c.host).order_by(table.c.last_seen.desc()).limit(limit)
+        with self._database.reading("list names of hosts") as connection:
+            return list(connection.execute(query).scalars())
+
     def named(self, names: Sequence[str]) -> list[Host]:
         """The hosts of these names, by name; a page of names at most."""
         asked = [name for name in names if is_name(name)]

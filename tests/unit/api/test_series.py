@@ -49,7 +49,7 @@ def test_the_agent_s_ids_and_the_service_s_are_the_same() -> None:
 def test_a_table_is_looked_at_once_and_the_oldest_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "TABLES_CACHED_MAX", 2)
+    monkeypatch.setattr(module, "TABLE_ROWS_CACHED_MAX", 4)
     tables = NativeTables()
     first = tables.recognise(batch(("a", {})))
     second = tables.recognise(batch(("b", {})))
@@ -110,7 +110,7 @@ def test_what_is_remembered_of_an_agent_is_bounded(monkeypatch: pytest.MonkeyPat
     assert new_of(tables, "a", "u", "x") == []
     assert new_of(tables, "a", "w") == ["w"], "one series too many: the service forgets all others"
     assert new_of(tables, "a", "v") == ["v"]
-    monkeypatch.setattr(module, "TABLES_CACHED_MAX", 1)
+    monkeypatch.setattr(module, "WRITTEN_SERIES_CACHED_MAX", 3)
     new_of(tables, "b", "x", "y", "z")
     assert new_of(tables, "a", "x", "z") == ["x", "z"], "the agent quiet longest is evicted"
 
@@ -178,5 +178,5 @@ def test_series_that_had_samples_are_taken_once() -> None:
     row = add(known, b"k", UP)
     add(known, b"d", DOWN)
     known.unwritten(ints(row), ints(DAY))
-    assert known.take_used() == [UP]
+    assert known.take_used() == [row]
     assert known.take_used() == []
