@@ -505,6 +505,21 @@ HEALTH_HOSTS_MAX: Final = 200_000
 """Hosts whose health is kept at hand, about 100 MB: several times the largest fleets. Those past
 it, by name, have none."""
 
+GHOST_SEEN_SECONDS: Final = 600
+"""A host that was seen for less than this, from the first to the last time, and is silent may be a
+typing error, a test or junk: a ghost."""
+
+GHOST_LISTED_SECONDS: Final = 1_800
+"""How long after its last sign a ghost stays in `/v1/health`, in placement and in `/v1/hosts`,
+which shows it again with `all=true`. A machine that dies while it is set up is seen for that long.
+"""
+
+GHOST_KEPT_DAYS: Final = 7
+"""How long after its last sign the inventory forgets a ghost. Its samples stay as others do."""
+
+GHOSTS_FORGOTTEN_AT_ONCE: Final = 10_000
+"""Ghosts that are deleted in one transaction, once an hour: below a second of work."""
+
 HEALTH_REASONS_SHORT_MAX: Final = 3
 """Reasons of one host in lists, the heaviest; `/v1/hosts/{host}/health` has all."""
 

@@ -25,7 +25,15 @@ from api.http import page_files
 from api.http.context import Context, Queues
 from api.http.settings import ServiceSettings
 from api.http.tokens.parts import make_book
-from api.http.works import Supervisor, Work, feed_inventory, watch_captures, watch_jobs, watch_ports
+from api.http.works import (
+    Supervisor,
+    Work,
+    feed_inventory,
+    forget_ghosts,
+    watch_captures,
+    watch_jobs,
+    watch_ports,
+)
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.roll import RollTask, make_roll
 from api.oncall.evaluate.detect import GuardedDetectors
@@ -133,6 +141,7 @@ def works_of(
         "news": parts.changes.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,
+        "ghosts": lambda: forget_ghosts(inventory, parts.metrics, clock),
         "captures": lambda: watch_captures(parts.captures),
         "tokens": parts.tokens.run,
         "rules": rules.task.run,

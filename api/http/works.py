@@ -40,6 +40,9 @@ JOBS_FORGOTTEN_SECONDS = 3_600.0
 PORTS_SECONDS = 15.0
 """How often the inventory learns the state and rate of every port."""
 
+GHOSTS_SECONDS = 3_600.0
+"""How often hosts that were seen for a moment, long ago, are removed."""
+
 RESTART_SECONDS_MIN, RESTART_SECONDS_MAX = 1.0, 30.0
 """How soon work that broke starts again: at first, and when it breaks again and again."""
 
@@ -77,6 +80,20 @@ async def watch_ports(store: Store, inventory: Inventory, clock: Callable[[], fl
             if not failing:
                 log.warning("the ports' state cannot be refreshed: %s", error)
             failing = True
+
+
+async def forget_ghosts(
+    inventory: Inventory, metrics: ServiceMetrics, clock: Callable[[], float]
+) -> None:
+    """Delete hosts that were seen for a moment, long ago, until cancelled."""
+    while True:
+        await asyncio.sleep(GHOSTS_SECONDS)
+        now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
+        try:
+            count = await asyncio.to_thread(inventory.hosts.forget_ghosts, now)
+            metrics.ghosts_forgotten.inc(count)
+        except InventoryError as error:
+            log.info("ghosts are not forgotten now: %s", error)
 
 
 async def watch_captures(captures: Captures) -> None:

@@ -162,6 +162,9 @@ class Catalog:
             or name in PROMETHEUS_RESERVED
         )
 
+    def writer_of(self, name: str) -> Writer:
+        return Writer.SERVICE if self.is_reserved(name) else Writer.ANY
+
     def knows(self, name: str) -> bool:
         """Whether this is a metric of ours or what another exporter calls one."""
         return name in self._metrics or name in self._aliases

@@ -171,7 +171,7 @@ class Over(Problem):
         super().__init__(
             429,
             "over budget",
-            f"{sender!r} {why}; {rule} (docs/reference/limits.md, setting sender_budgets)",
+            f"{sender!r} {why}; {rule} (docs/reference/settings.md, setting sender_budgets)",
             rule=rule,
             headers={"Retry-After": str(wait_seconds)},
         )

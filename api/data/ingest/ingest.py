@@ -113,6 +113,7 @@ class Ingest:
         self._inflight: Counter[str] = Counter()
         self.commit = GroupCommit(store, self._observe_commit)
         metrics.watch("fabric_service_pending_rows", lambda: self.commit.pending_rows)
+        metrics.watch("fabric_service_senders", lambda: len(self.budgets))
         metrics.watch("fabric_service_inflight_bytes", self._inflight.total)
         metrics.watch("fabric_service_known_series", lambda: len(self._tables), protocol=NATIVE)
         metrics.watch(
@@ -265,7 +266,9 @@ class Ingest:
             for row in known.take_used():
                 things = known.things[row]
                 if things is None:
-                    things = known.things[row] = self._feed.things([known.labels[row]])
+                    is_shown = known.names.show_hosts(known.metric_name(row))
+                    labels = [known.labels[row]] if is_shown else []
+                    things = known.things[row] = self._feed.things(labels)
                 self._feed.seen(things)
 
     def _count(self, protocol: str, write: Write, refused: dict[str, int]) -> None:

@@ -30,7 +30,7 @@ from api.data.ingest.columns import (
 from api.data.ingest.commit import Exemplar, Metadata, Write
 from api.data.ingest.door import BAD_LABELS, OPEN, Door
 from api.data.ingest.runs import Tails
-from api.data.ingest.series import RemoteSeries
+from api.data.ingest.series import RemoteSeries, metric_of
 from collector.contract.errors import IdentityError, WireError, WireTooLarge
 from collector.contract.identity import (
     METRIC_LABEL,
@@ -131,17 +131,15 @@ class Collected:
         """The row of a checked label set; None if the sender may not begin a series now."""
         known = self.known
         if known.row_of(identity) is None and (rule := self._refuse_new(labels)) is not None:
-            self.refuse(rule, lost, f"a new series: {dict(labels)[METRIC_LABEL]}")
+            self.refuse(rule, lost, f"a new series: {metric_of(labels)}")
             return None
         return known.add(key, labels, identity)
 
     def _refuse_new(self, labels: Labels) -> str | None:
         """The budget that a new series would break; counts it if there is none."""
-        found = dict(labels)
-        name = found[METRIC_LABEL]
-        names = self.known.names
+        name, names = metric_of(labels), self.known.names
         if names.show_hosts(name) and not names.is_reserved(name):
-            named = hosts_named(found)
+            named = hosts_named(dict(labels))
             if self.door.hosts.allow(named) and (rule := self.door.take_hosts(named)) is not None:
                 return rule
         return self.door.take_series()

@@ -25,7 +25,7 @@ from api.base.limits import (
     TABLE_ROWS_CACHED_MAX,
     WRITTEN_SERIES_CACHED_MAX,
 )
-from api.data.ingest.columns import Bools, Int64s, UInt8s, UInt32s, UInt64s
+from api.data.ingest.columns import Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from api.data.ingest.door import (
     BAD_LABELS,
     FOREIGN_HOST,
@@ -46,6 +46,18 @@ NO_SERIES: UInt64s = np.empty(0, dtype=np.uint64)
 
 ROW_RULES = ("", BAD_LABELS, RESERVED_NAME, FOREIGN_HOST)
 """By the number in `NativeTable.rule`: why samples of a row are refused; empty: they are not."""
+
+
+UNREAD = -1
+"""In place of a number: the hosts of a row were not read yet."""
+ROW_BYTES = 100
+"""What a row takes beside its labels, about."""
+
+
+def metric_of(labels: Labels) -> str:
+    """The metric's name: the first label nearly always, as `_` comes before small letters."""
+    label, value = labels[0]
+    return value if label == METRIC_LABEL else dict(labels)[METRIC_LABEL]
 
 
 class NewSeries(msgspec.Struct, frozen=True):
@@ -258,13 +270,8 @@ class RemoteSeries:
             if row == len(self._series):
                 self._grow()
             self._series[row] = identity
-            found = dict(labels)
-            name, named = found[METRIC_LABEL], hosts_named(found)
-            number = self._host_numbers.get(named)
-            if number is None:
-                number = self._host_numbers[named] = len(self._hosts)
-                self._hosts.append(named)
-            self._host[row] = number
+            name = metric_of(labels)
+            self._host[row] = UNREAD
             if self.names.is_reserved(name):
                 self._is_reserved[row] = self._has_reserved = True
             self._names.append(name)
@@ -273,10 +280,13 @@ class RemoteSeries:
             self._row_of_series[identity] = row
             self.labels.append(labels)
             self.things.append(None)
-            self._bytes += sum(len(label) + len(value) for label, value in labels)
+            self._bytes += ROW_BYTES
         if key is not None:
             self.rows[key] = row
-            self._bytes += len(key)
+            # The labels are as long as their key, or shorter; they are kept beside it.
+            self._bytes += 2 * len(key)
+        else:
+            self._bytes += sum(len(label) + len(value) for label, value in labels)
         return row
 
     def _grow(self) -> None:
@@ -296,7 +306,7 @@ class RemoteSeries:
         if self._has_reserved:
             found[RESERVED_NAME] = self._is_reserved[rows]
         if not hosts.is_any:
-            named = self._host[rows]
+            named = self._hosts_of(rows)
             foreign = [
                 number
                 for number in np.unique(named).tolist()
@@ -305,6 +315,17 @@ class RemoteSeries:
             is_reserved = found.get(RESERVED_NAME, np.bool_(False))
             found[FOREIGN_HOST] = np.isin(named, foreign) & ~is_reserved
         return {rule: broken for rule, broken in found.items() if broken.any()}
+
+    def _hosts_of(self, rows: Int64s) -> Int32s:
+        """The numbers of what rows name as their hosts; read once, and only for bound senders."""
+        unread = rows[self._host[rows] == UNREAD]
+        for row in np.unique(unread).tolist():
+            named = hosts_named(dict(self.labels[row]))
+            number = self._host_numbers.setdefault(named, len(self._hosts))
+            if number == len(self._hosts):
+                self._hosts.append(named)
+            self._host[row] = number
+        return self._host[rows]
 
     def number_symbols(self, texts: list[bytes]) -> UInt32s:
         """Numbers of these symbols that stay the same over requests; none is ever used again."""
