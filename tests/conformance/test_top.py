@@ -216,7 +216,7 @@ def test_a_service_that_is_killed_and_comes_back_is_seen_again(tmp_path: Path) -
             program.shows(" live")
             service.kill()
             program.shows("No answer since")
-            program.shows("Nothing is wrong, as far as is measured.")
+            program.shows("Nothing is known to be wrong.")
             service.start()
             program.type("r")
             program.shows("no incident open · 2 GPUs")
