@@ -104,6 +104,11 @@ peers-system: python-ok ## as root: install the peers that cannot run unpacked
 lock: python-ok ## resolve the newest versions into the lock files
 	@$(PYTHON) -m tests.tools.setup_venv lock
 
+.PHONY: audit
+audit: setup ## compare the locks with known vulnerabilities; needs PyPI's own JSON interface
+	@for lock in requirements-dev.lock requirements-node.lock deploy/docker/*.lock; do echo "audit: $$lock"; \
+	  $(BIN)/uv tool run pip-audit --strict --disable-pip --no-deps --require-hashes --progress-spinner off -r "$$lock"; done
+
 .PHONY: wheel
 wheel: setup page ## build the wheel, with the built-in page, into dist/
 	@rm -rf build/lib build/bdist.*  # setuptools would ship what an earlier build left there

@@ -30,6 +30,7 @@ from alerts.signals.ports import amount, counted
 from alerts.window.columns import Floats, Ints
 from alerts.window.model import Gpus, Window
 from alerts.window.statistics import runs
+from collector.contract.identity import GPU_MAX, XID_MAX, whole_number
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Evidence, Reason
@@ -220,13 +221,13 @@ def xid_clues(window: Window) -> Iterator[Clue]:
     gpus = window.gpus
     reported: dict[tuple[int, int], list[tuple[int, str]]] = {}
     for event in window.events:
-        xid = event.attributes.get("xid", "")
-        gpu = event.labels.get("gpu", "")
-        if event.kind != XID_EVENT or not (xid.isdecimal() and gpu.isdecimal()):
+        if event.kind != XID_EVENT:
             continue
-        row = gpus.row_of.get((event.labels.get("host", ""), int(gpu)))
-        if row is not None:
-            reported.setdefault((row, int(xid)), []).append((event.time_ns, event.message))
+        xid = whole_number(event.attributes.get("xid", ""), XID_MAX)
+        gpu = whole_number(event.labels.get("gpu", ""), GPU_MAX)
+        row = None if gpu is None else gpus.row_of.get((event.labels.get("host", ""), gpu))
+        if row is not None and xid is not None:
+            reported.setdefault((row, xid), []).append((event.time_ns, event.message))
     grid = gpus.grid
     for place, cell, number in changed_xids(gpus.values("xid_last")):
         time_ns = min(grid.start_ns + cell * grid.step_ns, window.to_ns)

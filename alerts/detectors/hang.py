@@ -34,6 +34,7 @@ from alerts.signals.blocked import blame
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Rank, Window
 from alerts.window.statistics import median_known
+from collector.contract.identity import GPU_MAX, XID_MAX, whole_number
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason
@@ -243,9 +244,10 @@ def by_error(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
     broken: dict[int, Evidence] = {}
     for event in window.events:
         gpu, xid = event.labels.get("gpu", ""), event.attributes.get("xid", "")
-        if not (gpu.isdecimal() and xid.isdecimal() and int(xid) in XIDS_FATAL):
+        if whole_number(xid, XID_MAX) not in XIDS_FATAL:
             continue
-        rank = ranks.get((event.labels.get("host", ""), int(gpu)))
+        number = whole_number(gpu, GPU_MAX)
+        rank = ranks.get((event.labels.get("host", ""), number)) if number is not None else None
         if rank is not None and event.time_ns >= stopped.since_ns - BEFORE_NS:
             text = f"GPU {gpu} of {rank.host} reports XID {xid}"
             evidence = Evidence(

@@ -180,6 +180,7 @@ def advance(
     seen_from_ns: int | None = None,
     still: Collection[str] = (),
     late: Collection[Culprit] = (),
+    unjudged: Collection[str] = (),
 ) -> Advance:
     """Apply a round's verdicts to the incidents.
 
@@ -187,7 +188,9 @@ def advance(
     begin there. ``still`` are jobs that run and in which nothing has moved for the whole window:
     detectors see no stop in it, and a job that hung before still hangs. ``late`` are ranks and
     hosts that come late for the whole window: by itself that is unequal work, but a culprit of an
-    open incident is then still late. The order of verdicts and of incidents makes no difference.
+    open incident is then still late. ``unjudged`` are jobs whose evidence has not all come: their
+    incidents are not over because this round has no verdict on them. The order of verdicts and of
+    incidents makes no difference.
     """
     work = Round(incidents, now_ns, seen_from_ns)
     order = sorted(range(len(verdicts)), key=lambda place: rank_of(verdicts[place]))
@@ -203,7 +206,7 @@ def advance(
         incident_of[place] = work.place(verdicts[place])
     work.stand(still)
     work.stay_late(late)
-    return work.end(incident_of)
+    return work.end(incident_of, frozenset(unjudged))
 
 
 def rank_of(verdict: Verdict) -> tuple[object, ...]:
@@ -506,7 +509,7 @@ class Round:
             )
         )
 
-    def end(self, incident_of: list[str]) -> Advance:
+    def end(self, incident_of: list[str], unjudged: frozenset[str] = frozenset()) -> Advance:
         """Close what is over, forget what is long over, and return the changes."""
         changes = []
         kept = []
@@ -514,6 +517,7 @@ class Round:
             now = incident
             news = self._news.get(now.id)
             is_over = self._now_ns - now.last_seen_ns >= now.close_ns
+            is_over = is_over and unjudged.isdisjoint(now.jobs)
             if news is not None:
                 now = with_turn(now, news, self._before.get(now.id), self._now_ns)
                 if not (is_over and now.is_open):

@@ -234,6 +234,16 @@ EXPORT_SAMPLES_MAX: Final = 50_000_000
 EXPORT_JSON_SAMPLES_MAX: Final = 500_000
 """Samples in one JSON document; NDJSON and Arrow stream and have no such bound. → 422"""
 
+ODDITIES_MAX: Final = 256
+"""Kinds of refused, and of quarantined things that are remembered for `/v1/refused`: rules times
+senders of a bad day. Past it the kind that was quiet longest is forgotten; the counters stay."""
+
+ODDITY_EXAMPLES_MAX: Final = 3
+"""Examples of each kind that are remembered, the latest: enough to find the sender's mistake."""
+
+ODDITY_EXAMPLE_CHARS_MAX: Final = 300
+"""Characters of an example; the rest is cut off."""
+
 PAGE_DEFAULT: Final = 100
 """Entries of one page when the client names no limit."""
 
@@ -652,3 +662,46 @@ jobs that come later by name weigh nothing, and the answer reports it."""
 PLACEMENTS_WAITING_MAX: Final = 16
 """Requests for placement in progress or waiting: each takes up to 0.2 s of a core, one after the
 other. → 503, retry"""
+
+COMMITS_FAILING_SECONDS: Final = 30.0
+"""How long every insert, or every renewal of the inventory's lease, may fail before the service is
+not ready: two rounds of its own numbers, so that one odd request or a short stall does not take it
+out of service. → `/readyz` 503"""
+
+COMMIT_STUCK_SECONDS: Final = 60.0
+"""How long rows may wait without one insert that ends: several times the slowest healthy insert. →
+`/readyz` 503"""
+
+EVALUATION_LATE_SECONDS: Final = 120.0
+"""How long the process that leads may go without a completed evaluation, which is due every five
+seconds; a machine that is far too busy needs half a minute for one. → `/readyz` 503"""
+
+DISK_FREE_BYTES_MIN: Final = 128 << 20
+"""Free space below which the service is not ready: some large inserts and the merges of small
+parts. The engine refuses inserts that it cannot reserve space for. → `/readyz` 503"""
+
+DAMAGE_SHOWN_SECONDS: Final = 300.0
+"""How long after a read of damaged data the service is not ready. Rules and dashboards read what is
+in use more often; what is read by no client harms none. → `/readyz` 503"""
+
+WORK_BREAKS_MAX: Final = 3
+"""Times in a row that background work may break, each within half a minute of its start, before the
+service is not ready. → `/readyz` 503"""
+
+STORE_LOOK_SECONDS: Final = 60.0
+"""How often the engine is asked for its parts: 10 ms of a core each."""
+
+DISK_LOOK_SECONDS: Final = 15.0
+"""How often free space is read: as often as the service writes its own numbers."""
+
+CLOCK_STEP_SECONDS: Final = 2.0
+"""A step of the service's clock that is counted. Daemons that discipline a clock slew smaller ones;
+verdicts compare times of hosts to milliseconds. → `fabric_service_clock_steps_total`"""
+
+SELF_WATCH_KEPT_SECONDS: Final = 1_200.0
+"""The service's own numbers that are kept in memory for the rules about itself: their longest range
+is 15 minutes. 80 looks of some 50 series, about 1 MB."""
+
+DIRECT_NOTICES_MAX: Final = 100
+"""Notices about the service itself that wait in memory while the inventory is away: more than it
+has rules about itself. Past it the oldest are dropped and counted."""

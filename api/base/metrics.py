@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from api.base.vitals import Pulse, Vitals
 from collector.contract.catalog import Metric, load_catalog
 
 ROWS_BUCKETS = (1e2, 1e3, 1e4, 5e4, 1e5, 5e5, 1e6, 4e6)
@@ -22,9 +24,12 @@ def defined(name: str) -> Metric:
 
 
 class ServiceMetrics:
-    """One registry a service, so that two of them can live in one process (tests)."""
+    """One registry a service, so that two of them can live in one process (tests).
 
-    def __init__(self) -> None:
+    ``clock``: unix seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:  # noqa: PLR0915 - a list
         # Otherwise every counter exports a second series, `_created`, that no client queries.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
@@ -42,6 +47,7 @@ class ServiceMetrics:
         self.rolled = self._counter("fabric_service_rolled_samples_total")
         self.pairs_left_out = self._counter("fabric_service_pairs_left_out_total")
         self.refused = self._counter("fabric_service_refused_total")
+        self.quarantined = self._counter("fabric_service_quarantined_total")
         self.commits = self._counter("fabric_service_commits_total")
         self.commit_seconds = self._histogram("fabric_service_commit_seconds", SECONDS_BUCKETS)
         self.commit_rows = self._histogram("fabric_service_commit_rows", ROWS_BUCKETS)
@@ -54,6 +60,7 @@ class ServiceMetrics:
             "fabric_service_evaluation_seconds", SECONDS_BUCKETS
         )
         self.evaluation_delays = self._counter("fabric_service_evaluation_delays_total")
+        self.verdicts_held_back = self._counter("fabric_service_verdicts_held_back_total")
         self.detector_seconds = self._histogram("fabric_service_detector_seconds", SECONDS_BUCKETS)
         self.detector_errors = self._counter("fabric_service_detector_errors_total")
         self.findings_left_out = self._counter("fabric_service_findings_left_out_total")
@@ -80,10 +87,35 @@ class ServiceMetrics:
             "fabric_service_alert_annotations_left_out_total"
         )
         self.own_left_out = self._counter("fabric_service_own_samples_left_out_total")
+        self.clock_steps, self.damaged_reads, self.direct_dropped = map(
+            self._counter,
+            (
+                "fabric_service_clock_steps_total",
+                "fabric_service_store_damaged_reads_total",
+                "fabric_service_direct_notices_dropped_total",
+            ),
+        )
+        self.newest_sample = self._gauge("fabric_service_newest_sample_time_seconds")
+        self.vitals = self._watched(Vitals(clock))
 
     def _counter(self, name: str) -> Counter:
         metric = defined(name)
         return Counter(metric.name, metric.help, metric.labels, registry=self.registry)
+
+    def _gauge(self, name: str) -> Gauge:
+        metric = defined(name)
+        return Gauge(metric.name, metric.help, metric.labels, registry=self.registry)
+
+    def _watched(self, vitals: Vitals) -> Vitals:
+        for pulse in vitals.pulses:
+            self._watch_pulse(pulse)
+        return vitals
+
+    def _watch_pulse(self, pulse: Pulse) -> None:
+        self.watch(
+            "fabric_service_last_success_time_seconds", lambda: pulse.succeeded_s, work=pulse.name
+        )
+        self.watch("fabric_service_failing_seconds", lambda: pulse.failing_s, work=pulse.name)
 
     def _histogram(self, name: str, buckets: tuple[float, ...]) -> Histogram:
         metric = defined(name)

@@ -74,11 +74,23 @@ def refuse(text: str, name: str) -> Problem:
 
 
 def parse_range_ms(
-    begin: str | None, end: str | None, now_ms: int, default_ms: int
+    begin: str | None,
+    end: str | None,
+    now_ms: int,
+    default_ms: int,
+    last_ms: int = TIME_MS_MAX,
 ) -> tuple[int, int]:
-    """By default the last ``default_ms`` milliseconds. Raises Problem if it is empty."""
+    """By default the last ``default_ms`` milliseconds. Raises Problem if it is empty.
+
+    What lies behind ``last_ms`` is cut off: there is nothing.
+
+    >>> parse_range_ms("0", "9999-12-31T23:59:59Z", 0, 0, last_ms=5_000)
+    (0, 5000)
+    """
     to_ms = parse_time_ms(end, "to") if end else now_ms
-    from_ms = parse_time_ms(begin, "from") if begin else max(0, to_ms - default_ms)
-    if from_ms > to_ms:
-        raise Problem(400, "empty range", f"from ({from_ms} ms) is after to ({to_ms} ms)")
+    begin_ms = parse_time_ms(begin, "from") if begin else None
+    if begin_ms is not None and begin_ms > to_ms:
+        raise Problem(400, "empty range", f"from ({begin_ms} ms) is after to ({to_ms} ms)")
+    to_ms = min(to_ms, last_ms)
+    from_ms = max(0, to_ms - default_ms) if begin_ms is None else min(begin_ms, last_ms)
     return from_ms, to_ms

@@ -51,7 +51,7 @@ def refresh_ports(store: Store, inventory: Inventory, catalog: Catalog, now: dt.
         labels = canonical_labels({**dict(row["pairs"]), METRIC_LABEL: name})
         thing = sight(labels, catalog)
         if thing is None or not thing.port or not math.isfinite(number):
-            continue
+            continue  # windows leave it out, too, and note it
         key = (thing.host, thing.device, thing.port)
         port = found.get(key) or PortValues(
             host=thing.host, device=thing.device, port=thing.port, seen_at=now

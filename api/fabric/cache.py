@@ -17,7 +17,7 @@ from api.fabric.mistake import Mistake
 from api.fabric.mistakes import find_mistakes
 from api.fabric.model import Topology
 from api.fabric.plan import Plan, plan_of
-from api.fabric.read import read_topology
+from api.fabric.read import ROAD, read_topology
 from api.fabric.shown import tag_of
 from api.fabric.spread import Spread, edge_paths
 from api.fabric.tiers import with_tiers
@@ -96,6 +96,8 @@ class TopologyCache:
         self._clock = clock
         self._file = WrittenFile(file)
         self._plan = WrittenFile(plan)
+        self._sound: TopologyDocument | None = None
+        """The last content of the file that made a topology."""
         self._lock = threading.Lock()
         self._built: OrderedDict[dt.datetime | None, tuple[float, BuiltTopology]] = OrderedDict()
 
@@ -116,11 +118,23 @@ class TopologyCache:
 
     def _read(self, moment: dt.datetime | None) -> Topology:
         """The topology as the inventory has it, and the file's where there is one."""
-        document = self._file.read()
         now = dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC)
-        with naming(self._file.path or Path()):
-            extra = None if document is None else topology_of(document, moment or now)
+        extra = self._of_file(moment or now)
         return read_topology(self._inventory.links, moment, extra, now=now)
+
+    def _of_file(self, moment: dt.datetime) -> Topology | None:
+        """The file's topology as it was last sound: an editor's slip must not stop evaluation."""
+        try:
+            document = self._file.read()
+            with naming(self._file.path or Path()):
+                extra = None if document is None else topology_of(document, moment)
+        except SettingsError as error:
+            if self._sound is None:
+                raise
+            self._inventory.quarantine.put(ROAD, "the file is not sound", str(error))
+            return topology_of(self._sound, moment)
+        self._sound = document
+        return extra
 
     def plan(self) -> Plan:
         """The plan of the settings; without one, the majority of like hosts and switches."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from api.base.quarantine import Quarantine
 from api.data.inventory.links import FabricDevice, FabricPort, FabricRows, LinkTables
 from api.data.inventory.records import FabricEnd, Host
 from api.data.inventory.tables import DeviceKind, HostRole
@@ -15,13 +16,17 @@ from api.fabric.directory import EndFact, NicFact, PortFact, SwitchFact
 from api.fabric.model import Conflict, Link, Node, NodeKind, Port, Topology, make_topology
 from api.fabric.rails import NicPlace, rails_of
 from api.fabric.resolve import Resolved, other_end, resolve
-from collector.contract.identity import PortId
+from collector.contract.identity import PortId, odd_part
 
 STATE_BELIEVED: Final = dt.timedelta(minutes=10)
 """The state of a port that was not reported for this long is unknown. The service refreshes states
 in the inventory every minute, for ports with samples within five."""
 
+ROAD: Final = "topology"
+"""Under which the quarantine has rows of the inventory that topologies leave out."""
+
 DevicePlace = tuple[str, str]
+Row = TypeVar("Row")
 
 
 def read_topology(
@@ -38,10 +43,13 @@ def read_topology(
     """
     moment = at or now or dt.datetime.now(dt.UTC)
     rows = links.fabric(moment, is_now=at is None)
-    return merged(build(rows, moment, is_now=at is None), extra)
+    return merged(build(rows, moment, links.quarantine, is_now=at is None), extra)
 
 
-def build(rows: FabricRows, moment: dt.datetime, *, is_now: bool) -> Topology:
+def build(
+    rows: FabricRows, moment: dt.datetime, quarantine: Quarantine, *, is_now: bool
+) -> Topology:
+    rows = sound_rows(rows, quarantine)
     devices = {
         (device.host, device.device): device
         for device in rows.devices
@@ -49,7 +57,11 @@ def build(rows: FabricRows, moment: dt.datetime, *, is_now: bool) -> Topology:
     }
     facts = [port_fact(port, devices, moment if is_now else None) for port in rows.ports]
     resolved = resolve(
-        (end_fact(row) for row in rows.ends), facts, nic_facts(rows), switch_facts(rows)
+        (end_fact(row) for row in rows.ends),
+        facts,
+        nic_facts(rows),
+        switch_facts(rows),
+        lambda end, error: quarantine.put(ROAD, "a cable names no port", f"{error}: {end}"),
     )
     rails = find_rails(devices, rows.ports, resolved.links)
     ports = (
@@ -64,6 +76,27 @@ def build(rows: FabricRows, moment: dt.datetime, *, is_now: bool) -> Topology:
         [*ports, *interface_ports(rows, resolved)],
         resolved.links,
         resolved.conflicts,
+    )
+
+
+def sound_rows(rows: FabricRows, quarantine: Quarantine) -> FabricRows:
+    """The rows whose names can be identities; the others are noted, and hide none of these."""
+
+    def sound(what: str, given: list[Row], *names: str) -> list[Row]:
+        found = []
+        for row in given:
+            parts = [getattr(row, name) for name in names]
+            if all(map(str.isprintable, parts)) and all(parts):
+                found.append(row)
+            else:
+                quarantine.put(ROAD, f"{what}: {odd_part(names, parts)}", str(parts))
+        return found
+
+    return FabricRows(
+        sound("a host", rows.hosts, "host"),
+        sound("a device", rows.devices, "host", "device"),
+        sound("a port", rows.ports, "host", "device", "port"),
+        sound("a cable's end", rows.ends, "host", "device", "port"),
     )
 
 

@@ -7,7 +7,7 @@ then the latest. The loser is kept as a `Conflict` for an operator to check.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
@@ -16,6 +16,7 @@ import msgspec
 from api.data.inventory.links import UP_STATES
 from api.fabric.directory import Directory, EndFact, NicFact, PortFact, SwitchFact
 from api.fabric.model import Conflict, Link, Node, NodeKind
+from collector.contract.errors import IdentityError
 from collector.contract.identity import LinkId, PortId
 
 UNHEARD_OF: Final = PortFact(id=PortId("?", "?", "?"))
@@ -58,14 +59,20 @@ def resolve(
     ports: Iterable[PortFact],
     nics: Iterable[NicFact],
     switches: Iterable[SwitchFact],
+    skip: Callable[[EndFact, IdentityError], object] = lambda *_: None,
 ) -> Resolved:
+    """``skip`` is called with an end whose neighbour has no name that can be one."""
     ends, ports = list(ends), list(ports)
     directory = Directory(ports, nics, switches, ends)
     candidates: dict[LinkId, Candidate] = {}
     unknown: dict[str, Node] = {}
     loops: dict[PortId, None] = {}
     for end in ends:
-        teller, found = directory.itself(end.port), directory.find(end)
+        try:
+            teller, found = directory.itself(end.port), directory.find(end)
+        except IdentityError as error:
+            skip(end, error)
+            continue
         if teller == found.port:
             loops[teller] = None
             continue

@@ -18,6 +18,7 @@ from api.data.store.store import Store
 from api.http.boundary import Boundary, install_error_handlers
 from api.http.browsers import HostCheck, HostGuard
 from api.http.patience import Patience
+from api.http.refusals import show_refusals
 from api.http.routes import (
     actions,
     audit,
@@ -45,6 +46,7 @@ from api.http.routes import (
     prometheus,
     prometheus_meta,
     records,
+    refused,
     remote_write,
     rules,
     runbooks,
@@ -99,6 +101,7 @@ ROUTERS = tuple(
         samples,
         catalog,
         health,
+        refused,
         tokens,
         runbooks,
         docs,
@@ -163,12 +166,14 @@ def with_published_names(document: dict[str, Any]) -> dict[str, Any]:
 
 
 class Service(FastAPI):
-    """FastAPI, whose OpenAPI document also names the scope that each path requires."""
+    """FastAPI, whose OpenAPI document also has each path's scope and refusals."""
 
     def openapi(self) -> dict[str, Any]:
         """Built once."""
         if self.openapi_schema is None:
-            self.openapi_schema = with_published_names(show_scopes(super().openapi()))
+            self.openapi_schema = with_published_names(
+                show_refusals(show_scopes(super().openapi()))
+            )
         return self.openapi_schema
 
 

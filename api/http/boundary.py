@@ -13,7 +13,7 @@
 `GET /v1/…` and `POST /v1/ingest` answer so. Remote write answers in plain text, because its
 senders log the first line of what they get (`api.http.routes.remote_write`). The other paths of
 `/api/v1/` answer with Prometheus' own shape, `{"status":"error","errorType":…,"error":…}`: its
-clients know no other. A client that is refused before the route (401, 403, 429) gets
+clients know no other. A client that is refused before the route (401, 403, 421, 429) gets
 problem+json everywhere.
 """
 
@@ -51,9 +51,11 @@ PROBLEM_TYPE = "application/problem+json"
 
 PROMETHEUS_PATHS = "/api/v1/"
 REMOTE_WRITE_PATH = "/api/v1/write"
+OTLP_PATH = "/otlp/v1/metrics"
+PROTOBUF = "application/x-protobuf"
 
-DOOR_STATUSES = frozenset({401, 403, 429})
-"""For requests that `api.http.tokens` refuses."""
+DOOR_STATUSES = frozenset({401, 403, 421, 429})
+"""For requests that `api.http.tokens` and `api.http.browsers` refuse."""
 
 _STATUSES = {
     ErrorKind.BAD_DATA: 400,

@@ -134,7 +134,10 @@ def is_own_page(origin: str, request: Request, settings: ServiceSettings) -> boo
     The scheme is not compared: behind a proxy that speaks TLS, pages have `https` and the requests
     that arrive here do not.
     """
-    page = urlsplit(origin).netloc.lower() if "://" in origin else ""
+    try:
+        page = urlsplit(origin).netloc.lower() if "://" in origin else ""
+    except ValueError:  # brackets that do not close, and the like: no browser sends that
+        return False
     own = {request.headers.get("host", "").lower(), urlsplit(settings.public_url).netloc.lower()}
     return bool(page) and page in own
 

@@ -209,6 +209,8 @@ def configure(app: FastAPI, settings: ServiceSettings) -> uvicorn.Config:
         port=port,
         log_config=None,
         access_log=False,
+        # No path speaks it, and its connections would not be counted.
+        ws="none",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         ssl_certfile=settings.tls_certificate or None,

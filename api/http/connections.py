@@ -3,6 +3,9 @@
 Uvicorn closes a connection that is idle after an answer, and none that never asked anything or
 stopped within its headers. This closes those after `HEADER_SECONDS` or `HEADER_BYTES_MAX`, and
 refuses connections past `CONNECTIONS_MAX` in all and `CONNECTIONS_PER_ADDRESS_MAX` of one address.
+
+A request may be answered before its body has come (401, 413). The rest of the body is passed over,
+so that the client can read the answer and ask again; it has `BODY_SECONDS` and `BODY_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.base.limits import (
+    BODY_BYTES_MAX,
+    BODY_SECONDS,
     CONNECTIONS_MAX,
     CONNECTIONS_PER_ADDRESS_MAX,
     HEADER_BYTES_MAX,
@@ -69,7 +74,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - uvicorn's own
         super().__init__(*arguments, **named)
         self._patience: asyncio.TimerHandle | None = None
-        self._header_bytes = 0
+        self._is_in_message = False
+        self._has_headers = False
+        self._awaited_bytes = 0
         self._address: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -84,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.close()
             return
         self._address = address
-        self._wait_for_headers()
+        self._wait("HEADER_SECONDS", HEADER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._address is not None:
@@ -94,26 +101,51 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes after an answer begin the next request's headers."""
+        """Bytes outside of a message begin the next request's headers."""
         if self.transport.is_closing():  # refused
             return
-        if self._is_between_requests() and self._patience is None:
-            self._wait_for_headers()
-        self._header_bytes += len(data)
+        if not self._is_in_message:
+            self._wait("HEADER_SECONDS", HEADER_SECONDS)
+        elif self._is_rest_of_body():
+            self._wait("BODY_SECONDS", BODY_SECONDS)
+        if self._patience is not None:
+            self._awaited_bytes += len(data)
         super().data_received(data)
-        if self._patience is not None and self._header_bytes > HEADER_BYTES_MAX:
-            self._give_up("HEADER_BYTES_MAX")
+        if self._patience is not None:
+            self._check_bytes()
+
+    def on_message_begin(self) -> None:
+        """Of a request that follows another within the same bytes, too."""
+        self._is_in_message = True
+        self._wait("HEADER_SECONDS", HEADER_SECONDS)
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._stop_waiting()
+        self._has_headers = True
         super().on_headers_complete()
 
-    def _is_between_requests(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete
+    def on_message_complete(self) -> None:
+        self._stop_waiting()
+        self._is_in_message = self._has_headers = False
+        super().on_message_complete()
 
-    def _wait_for_headers(self) -> None:
-        self._header_bytes = 0
-        self._patience = self.loop.call_later(HEADER_SECONDS, self._give_up, "HEADER_SECONDS")
+    def _is_rest_of_body(self) -> bool:
+        return self._has_headers and self.cycle is not None and self.cycle.response_complete
+
+    def _check_bytes(self) -> None:
+        rule, most = (
+            ("BODY_BYTES_MAX", BODY_BYTES_MAX)
+            if self._has_headers
+            else ("HEADER_BYTES_MAX", HEADER_BYTES_MAX)
+        )
+        if self._awaited_bytes > most:
+            self._give_up(rule)
+
+    def _wait(self, rule: str, seconds: float) -> None:
+        if self._patience is None:
+            self._awaited_bytes = 0
+            self._patience = self.loop.call_later(seconds, self._give_up, rule)
 
     def _stop_waiting(self) -> None:
         if self._patience is not None:

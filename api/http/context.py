@@ -24,6 +24,7 @@ from api.http.page_files import PageFiles
 from api.http.settings import ServiceSettings
 from api.http.tokens.book import TokenBook
 from api.http.turns import Slots, Turns
+from api.http.wellbeing import Wellbeing
 from api.http.works import Supervisor
 from api.jobs.correlate.fabric import FabricReader
 from api.oncall.evaluate.book import IncidentBook
@@ -73,6 +74,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Null: none was built."""
     queues: Queues
     supervisor: Supervisor
+    wellbeing: Wellbeing
 
     def now(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self.clock(), tz=dt.UTC)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
 
 from api.base.limits import HOSTS_KNOWN_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.quarantine import Quarantine
+from api.base.steady import Steady
 from api.base.version import VERSION
 from api.data.captures import Captures
 from api.data.ingest.door import Names
@@ -15,6 +21,7 @@ from api.data.ingest.own import OwnSamples
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
+from api.data.store.watch import StoreWatch
 from api.fabric.cache import TopologyCache
 from api.fleet.actions.parts import make_acting
 from api.fleet.audit.fleet_audit import FleetAudit, load_expectations
@@ -25,7 +32,9 @@ from api.http import page_files
 from api.http.context import Context, Queues
 from api.http.settings import ServiceSettings
 from api.http.tokens.parts import make_book
+from api.http.wellbeing import Wellbeing
 from api.http.works import (
+    Loop,
     Supervisor,
     Work,
     feed_inventory,
@@ -33,6 +42,7 @@ from api.http.works import (
     watch_captures,
     watch_jobs,
     watch_ports,
+    watch_wellbeing,
 )
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.roll import RollTask, make_roll
@@ -43,6 +53,7 @@ from api.oncall.notify.task import Notifying
 from api.oncall.rules.explain import explain_by_incidents, with_dashboards
 from api.oncall.rules.parts import Rules, make_rules
 from api.oncall.rules.task import Hooks
+from api.oncall.rules.watch import SelfWatch
 from api.promql.engine import Engine
 from api.promql.gate import Gate
 from api.promql.values import Dialect
@@ -53,10 +64,15 @@ def wire(
     settings: ServiceSettings, store: Store, inventory: Inventory, clock: Callable[[], float]
 ) -> Context:
     """All parts over this store and inventory. Raises SettingsError for bad settings."""
-    metrics = ServiceMetrics()
+    metrics = ServiceMetrics(clock)
+    quarantine = Quarantine(clock, lambda road: metrics.quarantined.labels(road).inc())
+    store.quarantine = inventory.quarantine = quarantine
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
     feed = InventoryFeed(
-        inventory, load_catalog(), lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
+        inventory,
+        load_catalog(),
+        lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC),
+        quarantine,
     )
     ingest = Ingest(
         store,
@@ -88,7 +104,12 @@ def wire(
     rules = make_rules(
         settings.rules, engine, inventory, lead, ingest.commit, metrics, clock, hooks
     )
+    own_rules = SelfWatch(
+        rules.shelf, settings.rules, metrics, rules.own.place, notifying.notify_own, clock
+    )
+    notifying.owned = own_rules.owns
     expectations = load_expectations(settings.audit_expectations)
+    watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
     works: dict[str, Work] = {}
     context = Context(
         settings=settings,
@@ -118,9 +139,18 @@ def wire(
         page=page_files.find_page(page_files.FOLDER),
         queues=Queues(),
         supervisor=Supervisor(works, metrics),
+        wellbeing=Wellbeing(metrics.vitals, store, inventory, ingest.commit, watch, lead),
     )
     works |= works_of(context, feed, evaluation, roll, rules)
+    works["self watch"] = own_rules.run
     return context
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite inventory; None: it is a server's."""
+    parsed = make_url(url)
+    is_file = parsed.get_backend_name() == "sqlite" and parsed.database
+    return Path(str(parsed.database)) if is_file else None
 
 
 def works_of(
@@ -129,25 +159,29 @@ def works_of(
     """Background work, in the order in which it begins and is stopped."""
     store, inventory, clock = parts.store, parts.inventory, parts.clock
     kept_days = parts.settings.retention_days.steps
-    return {
-        "commit": parts.ingest.run,
+    loops: dict[str, Loop] = {
         "sighting": parts.ingest.sight_remote_series,
-        "inventory feed": lambda: feed_inventory(feed, parts.metrics),
-        "port watch": lambda: watch_ports(store, inventory, clock),
-        "job watch": lambda: watch_jobs(store, inventory, clock, kept_days=kept_days),
+        "inventory feed": lambda steady: feed_inventory(feed, parts.metrics, steady),
+        "port watch": lambda steady: watch_ports(store, inventory, clock, steady),
+        "job watch": lambda steady: watch_jobs(
+            store, inventory, clock, steady, kept_days=kept_days
+        ),
         "lead": evaluation.lead.run,
         "roll": roll.run,
         "evaluator": evaluation.task.run,
         "news": parts.changes.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,
-        "ghosts": lambda: forget_ghosts(inventory, parts.metrics, clock),
-        "captures": lambda: watch_captures(parts.captures),
+        "ghosts": lambda steady: forget_ghosts(inventory, parts.metrics, clock, steady),
+        "wellbeing": lambda steady: watch_wellbeing(parts.wellbeing.disks, parts.metrics, steady),
+        "captures": lambda steady: watch_captures(parts.captures, steady),
         "tokens": parts.tokens.run,
         "rules": rules.task.run,
         "notifier": parts.notifying.run,
         **({"own numbers": rules.own.run} if parts.settings.own_numbers else {}),
     }
+    steadily = {name: partial(loop, Steady(name, parts.metrics)) for name, loop in loops.items()}
+    return {"commit": parts.ingest.run, **steadily}
 
 
 def make_hooks(settings: ServiceSettings, inventory: Inventory, notifying: Notifying) -> Hooks:

@@ -15,12 +15,21 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
+from api.base.limits import (
+    CLOCK_STEP_SECONDS,
+    DISK_LOOK_SECONDS,
+    STORE_LOOK_SECONDS,
+    WORK_BREAKS_MAX,
+)
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
+from api.base.vitals import ClockWatch
 from api.data.captures import CAPTURES_SECONDS, Captures
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
 from api.data.refresh import refresh_ports
 from api.data.store.store import Store
+from api.data.store.watch import StoreWatch
 from api.jobs.watch import JobWatch
 from api.promql.gate import Gate
 from collector.contract.catalog import load_catalog
@@ -50,14 +59,18 @@ VITAL = frozenset({"commit"})
 """Work without which the service must not go on taking requests."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
+Loop = Callable[[Steady], Coroutine[Any, Any, None]]
+"""Work that goes round by round: a round that breaks does not end it."""
 
 
-async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics) -> None:
+async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics, steady: Steady) -> None:
+    metrics.watch("fabric_service_inventory_waiting", lambda: float(feed.pending))
     flushed = dropped = errors = 0
     try:
         while True:
             await asyncio.sleep(FEED_SECONDS)
-            await asyncio.to_thread(feed.run_once)
+            with steady.round():
+                await asyncio.to_thread(feed.run_once)
             metrics.inventory_flushed.inc(feed.flushed - flushed)
             metrics.inventory_dropped.inc(feed.dropped - dropped)
             metrics.inventory_errors.inc(feed.errors - errors)
@@ -66,44 +79,70 @@ async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics) -> None:
         feed.run_once()
 
 
-async def watch_ports(store: Store, inventory: Inventory, clock: Callable[[], float]) -> None:
+async def watch_ports(
+    store: Store, inventory: Inventory, clock: Callable[[], float], steady: Steady
+) -> None:
     """Keep the ports' state, rate and cables in the inventory fresh, until cancelled."""
     failing = False
     while True:
         await asyncio.sleep(PORTS_SECONDS)
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
-        try:
-            await asyncio.to_thread(refresh_ports, store, inventory, load_catalog(), now)
-            await asyncio.to_thread(inventory.links.note_unplugged, now)
-            failing = False
-        except (StoreError, InventoryError) as error:
-            if not failing:
-                log.warning("the ports' state cannot be refreshed: %s", error)
-            failing = True
+        with steady.round():
+            try:
+                await asyncio.to_thread(refresh_ports, store, inventory, load_catalog(), now)
+                await asyncio.to_thread(inventory.links.note_unplugged, now)
+                failing = False
+            except (StoreError, InventoryError) as error:
+                if not failing:
+                    log.warning("the ports' state cannot be refreshed: %s", error)
+                failing = True
 
 
 async def forget_ghosts(
-    inventory: Inventory, metrics: ServiceMetrics, clock: Callable[[], float]
+    inventory: Inventory, metrics: ServiceMetrics, clock: Callable[[], float], steady: Steady
 ) -> None:
     """Delete hosts that were seen for a moment, long ago, until cancelled."""
     while True:
         await asyncio.sleep(GHOSTS_SECONDS)
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
-        try:
-            count = await asyncio.to_thread(inventory.hosts.forget_ghosts, now)
-            metrics.ghosts_forgotten.inc(count)
-        except InventoryError as error:
-            log.info("ghosts are not forgotten now: %s", error)
+        with steady.round():
+            try:
+                count = await asyncio.to_thread(inventory.hosts.forget_ghosts, now)
+                metrics.ghosts_forgotten.inc(count)
+            except InventoryError as error:
+                log.info("ghosts are not forgotten now: %s", error)
 
 
-async def watch_captures(captures: Captures) -> None:
+async def watch_wellbeing(watch: StoreWatch, metrics: ServiceMetrics, steady: Steady) -> None:
+    """Keep what the service knows of its disks, parts and clock fresh, until cancelled."""
+    clock = ClockWatch(metrics.vitals, CLOCK_STEP_SECONDS)
+    parts_s = float("-inf")
+    while True:
+        with steady.round():
+            await asyncio.to_thread(watch.look_at_disks)
+            if time.monotonic() - parts_s >= STORE_LOOK_SECONDS:
+                parts_s = time.monotonic()
+                await asyncio.to_thread(watch.look_at_parts)
+        await asyncio.sleep(DISK_LOOK_SECONDS)
+        if step_s := clock.step_s():
+            metrics.clock_steps.inc()
+            log.warning("the clock was set by %+.1f s, or this machine was suspended", step_s)
+
+
+async def watch_captures(captures: Captures, steady: Steady) -> None:
     while True:
         await asyncio.sleep(CAPTURES_SECONDS)
-        await asyncio.to_thread(captures.look)
+        with steady.round():
+            await asyncio.to_thread(captures.look)
 
 
 async def watch_jobs(
-    store: Store, inventory: Inventory, clock: Callable[[], float], *, kept_days: int
+    store: Store,
+    inventory: Inventory,
+    clock: Callable[[], float],
+    steady: Steady,
+    *,
+    kept_days: int,
 ) -> None:
     """A job that has ended is kept as long as the steps that it made."""
     watch = JobWatch(store, inventory)
@@ -111,7 +150,9 @@ async def watch_jobs(
     while True:
         await asyncio.sleep(JOBS_SECONDS)
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
-        is_well = await asyncio.to_thread(watch.look, now)
+        is_well = False
+        with steady.round():
+            is_well = await asyncio.to_thread(watch.look, now)
         if is_well and clock() - forgotten_s >= JOBS_FORGOTTEN_SECONDS:
             with contextlib.suppress(InventoryError):  # the next look logs it
                 await asyncio.to_thread(inventory.jobs.forget, now - dt.timedelta(days=kept_days))
@@ -127,16 +168,31 @@ class Supervisor:
     """
 
     def __init__(self, works: Mapping[str, Work], metrics: ServiceMetrics) -> None:
-        self._works = works
+        self.works = works
+        """By name, in the order in which they begin."""
         self._metrics = metrics
         self.broken = ""
         """The vital work that broke; empty: none."""
+        self._breaks: dict[str, int] = {}
+        """How often work has broken in a row, each time soon after its start."""
+        self._started_s: dict[str, float] = {}
+
+    @property
+    def failing(self) -> list[str]:
+        """Work that ends, or whose rounds break, again and again: it is not done."""
+        now_s = time.monotonic()
+        ended = {
+            name
+            for name, breaks in self._breaks.items()
+            if breaks >= WORK_BREAKS_MAX and now_s - self._started_s[name] <= RESTART_SECONDS_MAX
+        }
+        return sorted({*ended, *self._metrics.vitals.works_that_break(WORK_BREAKS_MAX)})
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         tasks = [
             asyncio.create_task(self._keep(name, work), name=name)
-            for name, work in self._works.items()
+            for name, work in self.works.items()
         ]
         yield
         for task in tasks:
@@ -145,8 +201,9 @@ class Supervisor:
 
     async def _keep(self, name: str, work: Work) -> None:
         pause_s = RESTART_SECONDS_MIN
+        self._metrics.work_failures.labels(name)  # 0, so that the first break is an increase
         while True:
-            started_s = time.monotonic()
+            started_s = self._started_s[name] = time.monotonic()
             try:
                 await work()
             except Exception:
@@ -161,6 +218,8 @@ class Supervisor:
                 return  # only cancelling ends work, but for that of tests
             if time.monotonic() - started_s > RESTART_SECONDS_MAX:
                 pause_s = RESTART_SECONDS_MIN
+                self._breaks[name] = 0
+            self._breaks[name] = self._breaks.get(name, 0) + 1
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RESTART_SECONDS_MAX)
 

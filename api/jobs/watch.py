@@ -71,18 +71,23 @@ GROUP BY host, pid
 LIMIT {MEMBERS_MAX}
 """  # noqa: S608 - a number of ours
 
+ROAD: Final = "jobs"
+"""Under which the quarantine has records and events of jobs that cannot be used."""
+
 MemberKey = tuple[str, int, str, int, str]
 
 
 def read_members(store: Store, since_ns: int) -> list[Member]:
     rows = store.query(_MEMBERS, {"since": since_ns}, settings={"max_execution_time": SECONDS_MAX})
-    return [msgspec.convert(row, Member) for row in rows.to_pylist()]
+    return store.quarantine.sound(
+        ROAD, "a membership", rows.to_pylist(), lambda row: msgspec.convert(row, Member)
+    )
 
 
 def read_events(store: Store, since_ns: int) -> list[Event]:
     kinds = [words.COMMUNICATOR, words.PROCESS_GROUP]
     rows = store.query(_EVENTS, {"since": since_ns, "kinds": kinds})
-    return [to_event(row) for row in rows.to_pylist()]
+    return store.quarantine.sound(ROAD, "an event", rows.to_pylist(), to_event)
 
 
 def read_marked_ranks(store: Store, since_ns: int) -> dict[tuple[str, int], int]:

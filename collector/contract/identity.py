@@ -23,6 +23,12 @@ from collector.contract.errors import IdentityError
 METRIC_LABEL = "__name__"
 """The label that carries the metric's name, as in Prometheus."""
 
+GPU_MAX = 4_095
+"""The largest index of a GPU: hosts have up to 16, and racks that are one host have 72."""
+
+XID_MAX = 65_535
+"""The largest number of an XID; NVIDIA's catalogue ends below 200."""
+
 LABELS_MAX = 64
 """Labels of one series. Prometheus users rarely pass 30; more is a bug in a relabelling rule."""
 LABEL_NAME_BYTES_MAX = 128
@@ -168,6 +174,31 @@ def metric_id(metric: str) -> int:
     Two metrics may share it without harm: the series id distinguishes them.
     """
     return int.from_bytes(blake2b(metric.encode(), digest_size=4).digest(), "little")
+
+
+def whole_number(text: str, most: int) -> int | None:
+    """The number in a text, if it is one and not over a bound.
+
+    >>> whole_number("7", 10), whole_number("11", 10), whole_number("-1", 10)
+    (7, None, None)
+    """
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)):
+        return None
+    return int(text) if int(text) <= most else None
+
+
+def odd_part(names: Iterable[str], parts: Iterable[str]) -> str:
+    """Why these parts are no identity; empty: they may be one.
+
+    >>> odd_part(("host", "port"), ("node-0", "")), odd_part(("host",), ("node-0",))
+    ('no port', '')
+    """
+    for name, part in zip(names, parts, strict=True):
+        if not part:
+            return f"no {name}"
+        if not part.isprintable():
+            return f"{name} cannot be printed"
+    return ""
 
 
 _ESCAPED = str.maketrans({"%": "%25", "/": "%2F", "|": "%7C"})

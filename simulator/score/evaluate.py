@@ -9,7 +9,7 @@ from api.base.metrics import ServiceMetrics
 from api.fabric.cache import TopologyCache
 from api.oncall.evaluate.lead import Lead
 from api.oncall.evaluate.parts import make_rounds
-from api.oncall.evaluate.rounds import BrokenJudge, Outcome
+from api.oncall.evaluate.rounds import BrokenJudge, Incomplete, Outcome
 from collector.contract.errors import FabricscopeError
 from collector.contract.verdict import Verdict
 from simulator.score.handicap import Handicap, seen
@@ -27,6 +27,7 @@ class Incidents:
 
     def __init__(self, service: SimulatedService, handicap: Handicap = Handicap.NONE) -> None:
         self._metrics = ServiceMetrics()
+        self._standing: Sequence[Verdict] = ()
         self.lead = Lead(service.inventory, service.clock, holder=HOLDER, is_alone=True)
         topologies = TopologyCache(service.inventory, service.clock)
         self._rounds = make_rounds(
@@ -40,12 +41,18 @@ class Incidents:
 
     def evaluate(self, now_ns: int) -> Sequence[Verdict]:
         """Every verdict that stands now, by data that has arrived by now."""
-        return standing_verdicts(self.look(now_ns).incidents)
+        outcome = self.look(now_ns)
+        if outcome is not None:
+            self._standing = standing_verdicts(outcome.incidents)
+        return self._standing
 
-    def look(self, now_ns: int) -> Outcome:
+    def look(self, now_ns: int) -> Outcome | None:
+        """None: too much is outstanding, and the incidents stand as they were."""
         self.lead.renew()
         try:
             outcome = self._rounds.look(now_ns)
+        except Incomplete:
+            return None
         except BrokenJudge as error:
             raise BrokenEvaluator("the judge broke: the log has its trace") from error
         if broken := broken_detectors(self._metrics):

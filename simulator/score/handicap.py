@@ -1,4 +1,4 @@
-"""What the scoreboard takes away, to see what still works: no fabric, no NCCL, lost telemetry."""
+"""What the scoreboard takes away, to see what still works: fabric, NCCL, telemetry, time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ import numpy as np
 from alerts.window.columns import Ints
 from alerts.window.model import Ports, Window
 from collector.contract.records import ABSENT
+from collector.contract.wire import decode_batch
 
 LOST_SHARE = 0.3
 """Of batches, of every host and of the poller alike."""
+
+LATE_SECONDS_MAX = 45.0
+"""How late a batch is at most, when it waits for no other."""
+LATE_ROUNDS_LEFT_OUT = 5
+"""A round takes half a minute instead of five seconds."""
 
 PORT_NEWS = ("link", "burst", "capture")
 """How the kinds of events begin that ports make."""
@@ -29,14 +35,39 @@ class Handicap(enum.StrEnum):
     """No record of any collective, so no job is known: only machines are left."""
     LOST = "lost"
     """Three of ten batches never arrive."""
+    LATE = "late"
+    """A machine that is too busy: batches arrive late, of each agent by another time, and verdicts
+    are made every half a minute."""
+
+    @property
+    def rounds_left_out(self) -> int:
+        """How many rounds do not take place after each that does."""
+        return LATE_ROUNDS_LEFT_OUT if self is Handicap.LATE else 0
 
 
-def arriving(
-    bodies: Iterable[bytes], handicap: Handicap, random: np.random.Generator
-) -> list[bytes]:
-    if handicap is not Handicap.LOST:
-        return list(bodies)
-    return [body for body in bodies if random.random() >= LOST_SHARE]
+class Delivery:
+    """Which batches arrive when. An agent's batches stay in order."""
+
+    def __init__(self, handicap: Handicap, random: np.random.Generator) -> None:
+        self._handicap = handicap
+        self._random = random
+        self._waiting: list[tuple[float, bytes]] = []
+        self._released_s: dict[str, float] = {}
+
+    def take(self, bodies: Iterable[bytes], now_s: float) -> list[bytes]:
+        """The batches that arrive now, of these and of earlier ones."""
+        if self._handicap is Handicap.LOST:
+            return [body for body in bodies if self._random.random() >= LOST_SHARE]
+        if self._handicap is not Handicap.LATE:
+            return list(bodies)
+        for body in bodies:
+            agent = decode_batch(body).agent
+            due_s = now_s + self._random.uniform(0, LATE_SECONDS_MAX)
+            due_s = self._released_s[agent] = max(due_s, self._released_s.get(agent, 0.0))
+            self._waiting.append((due_s, body))
+        arrived = [body for due_s, body in self._waiting if due_s <= now_s]
+        self._waiting = [one for one in self._waiting if one[0] > now_s]
+        return arrived
 
 
 def seen(window: Window, handicap: Handicap) -> Window:

@@ -191,10 +191,12 @@ class Desk:
     async def look(self, now_ns: int) -> None:
         """One round of everything that the service does every few seconds."""
         outcome = self._evaluator.look(now_ns)
-        samples = self._series.samples(now_ns, outcome.findings, outcome.incidents)
-        await self._own.write(samples)
+        if outcome is not None:
+            samples = self._series.samples(now_ns, outcome.findings, outcome.incidents)
+            await self._own.write(samples)
         await self._rules.task.once()
-        self.pager.look(now_ns, outcome.incidents)
+        if outcome is not None:
+            self.pager.look(now_ns, outcome.incidents)
 
 
 def watch(shift: Shift) -> Watch:

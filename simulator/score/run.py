@@ -22,7 +22,7 @@ from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario
 from simulator.score.cases import make_case
 from simulator.score.evaluate import with_detectors
-from simulator.score.handicap import Handicap, arriving
+from simulator.score.handicap import Delivery, Handicap
 from simulator.score.marks import Run, Saying
 from simulator.score.simulated_service import Evaluator, SimulatedService
 
@@ -68,12 +68,14 @@ async def drive(
     )
     sayings: list[Saying] = []
     standing = set()
-    random = np.random.default_rng([scenario.seed, *handicap.encode()])
+    delivery = Delivery(handicap, np.random.default_rng([scenario.seed, *handicap.encode()]))
     async with service.running():
-        for snapshot in simulation.run():
+        for tick, snapshot in enumerate(simulation.run()):
             now_ns = scenario.start_unix_ns + round(snapshot.time_s * NS)
-            bodies = arriving(reporter.batches(snapshot), handicap, random)
+            bodies = delivery.take(reporter.batches(snapshot), now_ns / NS)
             await service.work(now_ns / NS, bodies)
+            if tick % (handicap.rounds_left_out + 1):
+                continue
             found = {(each.cause, each.culprit): each for each in evaluator.evaluate(now_ns)}
             sayings += [Saying(found[key], now_ns) for key in found if key not in standing]
             standing = set(found)

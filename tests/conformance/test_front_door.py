@@ -14,7 +14,16 @@ from api.http.settings import ServiceSettings
 from collector.contract.errors import SettingsError
 from collector.contract.wire import CONTENT_TYPE
 from tests.stands.service import InProcess, eventually, in_process
-from tests.stands.strangers import DECLARED, JSON, SILENCE, metric, raw, send, stalled
+from tests.stands.strangers import (
+    DECLARED,
+    JSON,
+    SILENCE,
+    is_closed,
+    metric,
+    raw,
+    send,
+    stalled,
+)
 
 
 @pytest.fixture(scope="module")
@@ -108,19 +117,6 @@ def test_denials_are_counted(service: InProcess) -> None:
 
 
 # --- clients that stall ------------------------------------------------------------------------
-
-
-def is_closed(peer: socket.socket) -> bool:
-    """Whether the service has ended this connection; answers before that are passed over."""
-    peer.setblocking(False)
-    try:
-        while peer.recv(65536):
-            pass
-    except BlockingIOError:
-        return False
-    except ConnectionError:
-        return True
-    return True
 
 
 @pytest.mark.parametrize("path", [b"/v1/ingest", b"/v1/placement"])

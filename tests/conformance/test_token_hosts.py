@@ -74,7 +74,8 @@ def refused_by(answer: httpx.Response, door: object) -> str:
         return json.dumps(answer.json()["refused"]) if answer.json()["refused"] else ""
     if door is senders.otlp:
         assert answer.status_code == 200, answer.content
-        return ExportMetricsServiceResponse.FromString(answer.content).partial_success.error_message
+        said = ExportMetricsServiceResponse.FromString(answer.content).partial_success
+        return str(said.error_message)
     assert answer.status_code in {204, 400}, answer.text
     return answer.text
 

@@ -26,7 +26,7 @@ from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
 from api.http.app import create_app
 from api.http.connections import Connections
-from api.http.context import context_of
+from api.http.context import Context, context_of
 from api.http.settings import ServiceSettings
 from tests.stands.environment import clean_environment
 from tests.stands.ports import free_port
@@ -48,8 +48,12 @@ def eventually(condition: Callable[[], bool], what: str, seconds: float = READY_
 class ServiceProcess:
     """`fabricscope serve` on a data folder; start, kill and start again, as often as you like."""
 
-    def __init__(self, data: Path, *arguments: str, port: int | None = None) -> None:
+    def __init__(
+        self, data: Path, *arguments: str, port: int | None = None, inside: Sequence[str] = ()
+    ) -> None:
+        """``inside``: the words of a program that runs it, as `unshare`."""
         self.data = data
+        self._inside = inside
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = data.parent / f"{data.name}.log"
@@ -87,7 +91,7 @@ class ServiceProcess:
         """Start the process and do not wait for it."""
         assert self._process is None, "the service is running already"
         where = ["--data", str(self.data), "--listen", f"127.0.0.1:{self.port}"]
-        self._process = launch(["serve", *where, *self._arguments], self.log)
+        self._process = launch(["serve", *where, *self._arguments], self.log, self._inside)
 
     def start(self) -> None:
         """Start the process and return when it says that it is ready."""
@@ -120,12 +124,12 @@ class ServiceProcess:
         return read_samples(self.client, match, **parameters)
 
 
-def launch(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def launch(words: Sequence[str], log: Path, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     """`fabricscope WORDS` from this checkout, writing to a log."""
     command = "import sys; from collector.cli import main; sys.exit(main(sys.argv[1:]))"
     with log.open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-c", command, *words],
+            [*inside, sys.executable, "-c", command, *words],
             cwd=ROOT,
             env=clean_environment(),
             stdout=output,
@@ -148,10 +152,11 @@ def read_samples(
 class InProcess:
     """A service inside this process: its HTTP side as a client, and its parts."""
 
-    def __init__(self, client: httpx.Client, store: Store, inventory: Inventory) -> None:
+    def __init__(self, client: httpx.Client, context: Context) -> None:
         self.client = client
-        self.store = store
-        self.inventory = inventory
+        self.context = context
+        self.store = context.store
+        self.inventory = context.inventory
 
     def samples(self, match: str, **parameters: Any) -> list[dict[str, Any]]:  # noqa: ANN401
         """What /v1/samples answers to a selector: a list of series."""
@@ -172,11 +177,12 @@ def in_process(
     store_url: str = "",
     commit_wait_seconds: float = 0.005,
     prepare: Callable[[Inventory], object] = lambda _: None,
+    wired: Callable[[Context], object] = lambda _: None,
 ) -> Iterator[InProcess]:
     """The app with its lifespan, on loopback, over a real store and inventory below ``data``.
 
     ``prepare`` fills the inventory before the service reads it: what it has read once (cables) it
-    keeps for seconds.
+    keeps for seconds. ``wired`` may change the parts before any of them runs.
     Tests send one request after the other, so a commit does not wait for other requests as long
     as the real service would.
     """
@@ -190,13 +196,14 @@ def in_process(
         quiet = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
         app = create_app(settings or quiet, store, inventory, clock)
         impatient = patch.object(commit, "COMMIT_WAIT_SECONDS", commit_wait_seconds)
+        wired(context_of(app))
         protocol = Connections(context_of(app).metrics).protocol()
         with (
             impatient,
             serving(app, protocol) as url,
             httpx.Client(base_url=url, timeout=60) as client,
         ):
-            yield InProcess(client, store, inventory)
+            yield InProcess(client, context_of(app))
     finally:
         store.close()
         inventory.close()
@@ -208,7 +215,7 @@ def serving(app: Any, protocol: Any = "auto") -> Iterator[str]:  # noqa: ANN401 
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(
-            uvicorn.Config(app, http=protocol, log_config=None, access_log=False)
+            uvicorn.Config(app, http=protocol, log_config=None, access_log=False, ws="none")
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import logging
+import re
+import select
 import socket
 from collections.abc import Iterator
 
@@ -52,6 +55,75 @@ def raw(service: InProcess, *parts: bytes) -> bytes:
         for part in parts:
             peer.sendall(part)
         return peer.recv(65536)
+
+
+QUIET_SECONDS = 0.3
+"""A connection on which nothing comes for so long after an answer stays open."""
+
+
+def conversation(
+    service: InProcess, sent: bytes, quiet_seconds: float = QUIET_SECONDS
+) -> tuple[bytes, bool]:
+    """What the service answers to these bytes, and whether it then ended the connection.
+
+    An answer is whole after its declared length; one that the service ends is whole at its end.
+    """
+    answer = b""
+    with (
+        socket.create_connection(address(service), timeout=30) as peer,
+        contextlib.suppress(ConnectionError),
+    ):
+        peer.sendall(sent)
+        while piece := peer.recv(65536):
+            answer += piece
+            if is_whole(answer) and not select.select([peer], [], [], quiet_seconds)[0]:
+                return answer, False
+    return answer, True
+
+
+def is_whole(answer: bytes) -> bool:
+    """Whether there is one final answer, as long as it says."""
+    head, end, body = answer.partition(b"\r\n\r\n")
+    if head.startswith(b"HTTP/1.1 100"):
+        return is_whole(body)
+    length = re.search(rb"content-length: (\d+)", head.lower())
+    return bool(end) and length is not None and len(body) >= int(length[1])
+
+
+def is_closed(peer: socket.socket) -> bool:
+    """Whether the service has ended this connection; answers before that are passed over."""
+    peer.setblocking(False)
+    try:
+        while peer.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    return True
+
+
+class Traces(logging.Handler):
+    """What is logged with a trace: a bug of ours, whatever was answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.seen.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+@contextlib.contextmanager
+def traces_logged() -> Iterator[list[str]]:
+    """The traces that any part of this process logs meanwhile."""
+    handler = Traces()
+    logging.getLogger().addHandler(handler)
+    try:
+        yield handler.seen
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 @contextlib.contextmanager

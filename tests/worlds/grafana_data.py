@@ -227,7 +227,9 @@ class Desk:
         """Do what is due, every `LOOK_S`."""
         now_ns = round(now_s * NS)
         outcome = self._evaluator.look(now_ns)
-        await self._own.write(self._series.samples(now_ns, outcome.findings, outcome.incidents))
+        if outcome is not None:
+            samples = self._series.samples(now_ns, outcome.findings, outcome.incidents)
+            await self._own.write(samples)
         await self._own.write(self._supplement.samples(now_ns))
         if now_s - self._ruled_s >= RULES_S:
             self._ruled_s = now_s

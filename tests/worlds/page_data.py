@@ -108,6 +108,7 @@ async def play(folder: Path) -> None:
                 continue
             looked_s, now_ns = now_s, round(now_s * NS)
             found = evaluator.look(now_ns)
+            assert found is not None, "the agents of this world are on time"
             rows = placed(found.verdicts, found.incident_of, found.incidents)
             said.write(now_ns, found.findings, rows)
             await own.write(series.samples(now_ns, found.findings, found.incidents))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
@@ -23,6 +24,7 @@ from api.base.limits import (
     COMMIT_WAIT_SECONDS,
     PENDING_ROWS_MAX,
 )
+from api.base.vitals import Pulse, Vitals
 from api.data.ingest.columns import SampleColumns
 from api.data.ingest.records import COLLECTIVES, STEPS, joined
 from api.data.ingest.series import NewSeries, metric_of
@@ -84,9 +86,15 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 class GroupCommit:
     """Inserts writes in groups. ``observe`` gets of each: success, rows, seconds."""
 
-    def __init__(self, store: Store, observe: Callable[[bool, int, float], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        observe: Callable[[bool, int, float], None],
+        pulse: Pulse | None = None,
+    ) -> None:
         self._store = store
         self._observe = observe
+        self._pulse = pulse or Vitals().commit
         self._waiting: list[tuple[Write, asyncio.Future[None]]] = []
         self._arrived = asyncio.Event()
         self._enough = asyncio.Event()
@@ -95,6 +103,13 @@ class GroupCommit:
         """Rows that are waiting or being inserted."""
         self._waiting_rows = 0
         self._coming = 0
+        self._moved_s = 0.0
+        """When rows began to wait, or the last insert ended; by a clock that is never set."""
+
+    @property
+    def stuck_s(self) -> float:
+        """For how long rows have waited without one insert that ended."""
+        return time.monotonic() - self._moved_s if self.pending_rows else 0.0
 
     async def write(self, write: Write) -> None:
         """Return when all of it is durable; raise StoreError when none of it may be."""
@@ -107,6 +122,8 @@ class GroupCommit:
             )
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((write, done))
+        if not self.pending_rows:
+            self._moved_s = time.monotonic()
         self.pending_rows += write.rows
         self._waiting_rows += write.rows
         self._arrived.set()
@@ -159,6 +176,8 @@ class GroupCommit:
             # Also when something unforeseen ends the loop: no request may wait for ever or take
             # silence for success.
             self.pending_rows -= rows
+            self._moved_s = time.monotonic()
+            self._note(failures)
             for (_, done), failure in zip(group, failures, strict=True):
                 if done.done():
                     continue  # its client has gone; the rows are kept all the same
@@ -167,6 +186,13 @@ class GroupCommit:
                 else:
                     done.set_exception(failure)
         self._observe(not any(failures), rows, loop.time() - started)
+
+    def _note(self, failures: list[FabricscopeError | None]) -> None:
+        """The store works if it took one of the group: a request that it refuses is odd itself."""
+        if not all(failures):
+            self._pulse.succeed()
+        elif away := next((one for one in failures if isinstance(one, StoreError)), None):
+            self._pulse.fail(str(away))
 
 
 class Unwritable(ContractError):  # noqa: N818 - reads as the statement it is

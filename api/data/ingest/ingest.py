@@ -24,9 +24,11 @@ from api.base.limits import (
     METADATA_CACHED_MAX,
 )
 from api.base.metrics import ServiceMetrics
+from api.base.quarantine import Oddities
+from api.base.steady import Steady
 from api.data.captures import Captures
 from api.data.ingest.budgets import RULES, Budgets, Over, Sender
-from api.data.ingest.columns import Acceptance
+from api.data.ingest.columns import MS_PER_SECOND, Acceptance, SampleColumns
 from api.data.ingest.commit import GroupCommit, Metadata, Overloaded, Write
 from api.data.ingest.door import NAMES, OPEN, Door, Names
 from api.data.ingest.native import NativeRequest, decode_native
@@ -79,6 +81,10 @@ class Holding:
             del self._inflight[self._sender]
 
 
+def name_of(sender: Sender | None) -> str:
+    return sender.name if sender is not None else ""
+
+
 def speaks_for(hosts: Hosts, batch: Batch) -> bool:
     """Whether a batch is of an agent of these hosts: agents have their host's name."""
     return hosts.allow(filter(None, [batch.agent, batch.common.get(HOST, "")]))
@@ -97,7 +103,7 @@ class Ingest:
         retention_days: int,
         names: Names = NAMES,
     ) -> None:
-        self._feed = feed
+        self.feed = feed
         self._metrics = metrics
         self._clock = clock
         self._retention_days = retention_days
@@ -109,9 +115,12 @@ class Ingest:
         self.budgets = Budgets(clock)
         self.captures: Captures | None = None
         """Requests that receipts carry to agents; None: receipts carry none."""
+        self.refusals = Oddities(clock)
+        """The latest refusals, by protocol, rule and sender."""
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self._inflight: Counter[str] = Counter()
-        self.commit = GroupCommit(store, self._observe_commit)
+        self._newest_s: dict[str, float] = {}
+        self.commit = GroupCommit(store, self._observe_commit, metrics.vitals.commit)
         metrics.watch("fabric_service_pending_rows", lambda: self.commit.pending_rows)
         metrics.watch("fabric_service_senders", lambda: len(self.budgets))
         metrics.watch("fabric_service_inflight_bytes", self._inflight.total)
@@ -143,6 +152,9 @@ class Ingest:
         if is_own:
             self._sight_batch(request)
         self._count(NATIVE, write, request.refused)
+        self.note_refused(
+            NATIVE, request.refused, request.complaint, name_of(sender) or batch.agent
+        )
         captures = None
         if is_own and self.captures is not None:
             self.captures.note(batch.agent, write.events)
@@ -163,6 +175,7 @@ class Ingest:
         self._remote.written(request.write.series)
         self._remember(request.write.metadata)
         self._count(REMOTE_WRITE, request.write, request.refused)
+        self.note_refused(REMOTE_WRITE, request.refused, request.complaint, name_of(sender))
         return request
 
     async def otlp(
@@ -180,6 +193,7 @@ class Ingest:
         self._otlp.known.written(write.series)
         self._remember(write.metadata)
         self._count(OTLP, write, decoded.request.refused)
+        self.note_refused(OTLP, decoded.request.refused, decoded.request.complaint, name_of(sender))
         self._metrics.merged.labels(OTLP).inc(decoded.merged)
         return decoded
 
@@ -235,7 +249,7 @@ class Ingest:
 
     def _sight_batch(self, request: NativeRequest) -> None:
         batch, table, now = request.batch, request.table, self._clock()
-        self._feed.batch(
+        self.feed.batch(
             agent=batch.agent,
             boot=batch.boot,
             sequence=batch.sequence,
@@ -252,13 +266,18 @@ class Ingest:
 
     def _sight_table(self, table: NativeTable) -> None:
         if table.things is None:
-            table.things = self._feed.things(table.labels)
-        self._feed.seen(table.things)
+            table.things = self.feed.things(table.labels)
+        self.feed.seen(table.things)
 
-    async def sight_remote_series(self) -> None:
+    async def sight_remote_series(self, steady: Steady) -> None:
         while True:
             await asyncio.sleep(REMOTE_SIGHT_SECONDS)
-            await self._in_decoder(self._sight_remote)
+            with steady.round():
+                await self.sight_now()
+
+    async def sight_now(self) -> None:
+        """Note the remote-write series that had samples since the last call."""
+        await self._in_decoder(self._sight_remote)
 
     def _sight_remote(self) -> None:
         """Reading a series' labels takes microseconds, so each is read once and remembered."""
@@ -268,15 +287,32 @@ class Ingest:
                 if things is None:
                     is_shown = known.names.show_hosts(known.metric_name(row))
                     labels = [known.labels[row]] if is_shown else []
-                    things = known.things[row] = self._feed.things(labels)
-                self._feed.seen(things)
+                    things = known.things[row] = self.feed.things(labels)
+                self.feed.seen(things)
+
+    def note_refused(
+        self, protocol: str, refused: Mapping[str, int], complaint: str, sender: str
+    ) -> None:
+        """Remember what was refused, and whose it was, for `GET /v1/refused`."""
+        for rule, count in refused.items():
+            self.refusals.note(protocol, rule, complaint, sender=sender, count=count)
 
     def _count(self, protocol: str, write: Write, refused: dict[str, int]) -> None:
         self._metrics.samples.labels(protocol).inc(len(write.samples))
+        self._note_newest(protocol, write.samples)
         self._metrics.events.labels(protocol).inc(len(write.events))
         for table, count in write.records.items():
             self._metrics.records.labels(protocol, table).inc(count)
         self._metrics.refuse(protocol, refused)
+
+    def _note_newest(self, protocol: str, samples: SampleColumns) -> None:
+        """Not later than now: a sample of the future would hide that its sender fell silent."""
+        if not len(samples):
+            return
+        newest_s = min(int(samples.time_ms.max()) / MS_PER_SECOND, self._clock())
+        if newest_s > self._newest_s.get(protocol, 0.0):
+            self._newest_s[protocol] = newest_s
+            self._metrics.newest_sample.labels(protocol).set(newest_s)
 
     def _observe_commit(self, ok: bool, rows: int, seconds: float) -> None:  # noqa: FBT001
         self._metrics.commits.labels("stored" if ok else "failed").inc()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 
 from api.base.host_names import Hosts, hosts_named
-from api.data.ingest.columns import Acceptance, SampleColumns, merge_counts, sort_out
+from api.data.ingest.columns import Acceptance, SampleColumns, UInt32s, merge_counts, sort_out
 from api.data.ingest.commit import Write
 from api.data.ingest.door import FOREIGN_HOST, OPEN, Door
+from api.data.ingest.identities import BAD_IDENTITY, odd_names
 from api.data.ingest.records import accept_collectives, accept_steps
 from api.data.ingest.series import ROW_RULES, NativeTable, NativeTables, check_index
 from collector.contract.identity import LABELS_MAX, canonical_labels
@@ -27,6 +30,8 @@ class NativeRequest(msgspec.Struct, frozen=True, kw_only=True):
     write: Write
     days: list[int]
     refused: dict[str, int]
+    complaint: str = ""
+    """Why the first series was refused."""
 
 
 def decode_native(
@@ -40,6 +45,7 @@ def decode_native(
     batch = decode_batch(body)
     table = tables.recognise(batch, door)
     index = np.frombuffer(batch.index, dtype="<u4")
+    complaint = ""
     check_index(index, table)
     columns = SampleColumns(
         table.metric[index],
@@ -47,15 +53,14 @@ def decode_native(
         np.frombuffer(batch.time_ms, dtype="<i8"),
         np.frombuffer(batch.value, dtype="<f8"),
     )
-    bad_rows = {}
+    bad_series: dict[str, int] = {}
     if not table.valid.all():
-        counts = np.bincount(table.rule[index], minlength=len(ROW_RULES)).tolist()
-        bad_rows = {
-            rule: count for rule, count in zip(ROW_RULES, counts, strict=True) if rule and count
-        }
-        columns = columns.select(table.valid[index])
+        valid = table.valid[index]
+        bad_series, complaint = refused_series(table, index[~valid])
+        columns = columns.select(valid)
     columns, bad_times = acceptance.apply(columns)
     events, bad_events = accept_events(batch, acceptance, door.hosts)
+    complaint = complaint or complain_of(batch.common)
     collectives = accept_collectives(batch, acceptance, door.hosts)
     steps = accept_steps(batch, acceptance, door.hosts)
     days = columns.days()
@@ -76,16 +81,36 @@ def decode_native(
             steps=steps.rows,
         ),
         days=days,
-        refused=merge_counts(bad_rows, bad_times, bad_events, collectives.refused, steps.refused),
+        refused=merge_counts(bad_series, bad_times, bad_events, collectives.refused, steps.refused),
+        complaint=complaint,
     )
+
+
+def refused_series(table: NativeTable, rows: UInt32s) -> tuple[dict[str, int], str]:
+    """How many samples each rule refused with their series, and why the first one was."""
+    if not len(rows):
+        return {}, ""
+    counts = np.bincount(table.rule[rows], minlength=len(ROW_RULES)).tolist()
+    refused = {rule: count for rule, count in zip(ROW_RULES, counts, strict=True) if count}
+    return refused, table.complaints[ROW_RULES[table.rule[rows[0]]]]
+
+
+def complain_of(common: Mapping[str, str]) -> str:
+    """Why events and records of this batch name no host, if they do not."""
+    odd = odd_names(common)
+    return f"the batch's own {odd}" if odd else ""
 
 
 def accept_events(
     batch: Batch, acceptance: Acceptance, hosts: Hosts
 ) -> tuple[list[Event], dict[str, int]]:
     """The batch's events with its common labels added, and how many each rule refused."""
+    odd = {name for name in batch.common if odd_names({name: batch.common[name]})}
 
     def refuse(event: Event) -> str | None:
+        # An event's own label takes the place of the batch's.
+        if odd_names(event.labels) or (odd and not odd <= event.labels.keys()):
+            return BAD_IDENTITY
         if not hosts.is_any and not hosts.allow(hosts_named({**batch.common, **event.labels})):
             return FOREIGN_HOST
         return refuse_event(event, acceptance)

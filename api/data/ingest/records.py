@@ -69,7 +69,8 @@ def accept_collectives(batch: Batch, acceptance: Acceptance, hosts: Hosts = ANY_
             f"which has {len(packed.contexts)}"
         )
     numbers = unpack_numbers(packed)
-    valid = np.array([is_sound(context) for context in packed.contexts], dtype=np.bool_)
+    host = batch.common.get("host", "")
+    valid = np.array([is_sound(context, host) for context in packed.contexts], dtype=np.bool_)
     rules = broken_rules(numbers, valid[index], acceptance)
     if not hosts.is_any:
         rules = refuse_foreign(rules, packed.contexts, index, batch, hosts)
@@ -80,8 +81,7 @@ def accept_collectives(batch: Batch, acceptance: Acceptance, hosts: Hosts = ANY_
     if refused:
         index = index[keep]
         numbers = {name: column[keep] for name, column in numbers.items()}
-    rows = rows_of_columns(packed.contexts, index, numbers, batch.common.get(HOST, ""))
-    return Accepted(rows, refused)
+    return Accepted(rows_of_columns(packed.contexts, index, numbers, host), refused)
 
 
 def refuse_foreign(
@@ -107,9 +107,10 @@ def unpack_numbers(packed: Collectives) -> dict[str, Int64s]:
     }
 
 
-def is_sound(context: Context) -> bool:
+def is_sound(context: Context, host: str) -> bool:
+    """``host`` is the host of ranks whose records name none."""
     names = (context.communicator, context.source)
-    words = (context.algorithm, context.protocol, context.host, context.job)
+    words = (context.algorithm, context.protocol, context.host or host, context.job)
     return (
         all(names)
         and all(is_word(text) for text in (*names, *words))
@@ -259,16 +260,16 @@ def accept_steps(batch: Batch, acceptance: Acceptance, hosts: Hosts = ANY_HOST) 
     def refuse(span: StepSpan) -> str | None:
         if not hosts.is_any and not hosts.allow(filter(None, [span.host or host])):
             return FOREIGN_HOST
-        return refuse_step(span, acceptance)
+        return refuse_step(span, host, acceptance)
 
     kept, refused = sort_out(batch.steps, refuse)
     return Accepted(step_rows(kept, host) if kept else None, refused)
 
 
-def refuse_step(span: StepSpan, acceptance: Acceptance) -> str | None:
+def refuse_step(span: StepSpan, host: str, acceptance: Acceptance) -> str | None:
     sound = (
         bool(span.source)
-        and all(is_word(text) for text in (span.source, span.phase, span.host, span.job))
+        and all(is_word(text) for text in (span.source, span.phase, span.host or host, span.job))
         and 0 <= span.step <= STEP_MAX
         and (span.rank is None or 0 <= span.rank <= RANK_MAX)
         and 0 <= span.pid <= PID_MAX

@@ -29,6 +29,7 @@ from api.data.ingest.columns import (
 )
 from api.data.ingest.commit import Exemplar, Metadata, Write
 from api.data.ingest.door import BAD_LABELS, OPEN, Door
+from api.data.ingest.identities import BAD_IDENTITY, odd_series
 from api.data.ingest.runs import Tails
 from api.data.ingest.series import RemoteSeries, metric_of
 from collector.contract.errors import IdentityError, WireError, WireTooLarge
@@ -124,6 +125,9 @@ class Collected:
             check_labels(labels)
         except IdentityError as error:
             self.refuse(BAD_LABELS, lost, str(error))
+            return None
+        if odd := odd_series(labels):
+            self.refuse(BAD_IDENTITY, lost, odd)
             return None
         return self.learn(key, labels, series_id(labels), lost)
 

@@ -9,6 +9,7 @@ from api.data.ingest import protobuf as pb
 from api.data.ingest.columns import Acceptance
 from api.data.ingest.commit import Metadata
 from api.data.ingest.door import OPEN, Door
+from api.data.ingest.identities import odd_series
 from api.data.ingest.labels import series_labels
 from api.data.ingest.remote_write import (
     TAIL,
@@ -108,6 +109,9 @@ def learn_series_v1(
     ends = range(labels_end + tail.size, stop + 1, tail.size)
     row = known.rows.get(key)
     if row is None:
+        if odd_series(labels):
+            parse_series_v1(body, start, stop, collected)
+            return
         identity = digest_id(b"".join([label.canonical for label in found]))
         row = collected.learn(key, labels, identity, len(ends))
     if row is None:

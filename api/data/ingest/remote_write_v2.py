@@ -12,6 +12,7 @@ from api.data.ingest import protobuf as pb
 from api.data.ingest.columns import Acceptance, Int64s, UInt32s
 from api.data.ingest.commit import Metadata
 from api.data.ingest.door import OPEN, Door
+from api.data.ingest.identities import odd_series
 from api.data.ingest.labels import series_labels
 from api.data.ingest.remote_write import (
     TAIL,
@@ -224,7 +225,7 @@ def read_usual(body: bytes, usual: Usual, symbols: Symbols, collected: Collected
 def learn_series_v2(
     body: bytes, start: int, symbols: Symbols, collected: Collected, key: bytes
 ) -> int | None:
-    """The row of a new series, remembered by its key; None if its labels are not canonical."""
+    """The row of a new series, remembered by its key; None if its labels are unusual."""
     known = collected.known
     texts = symbols.texts(body, [(start + 2, start + 2 + body[start + 1])])
     pairs = zip(texts[::2], texts[1::2], strict=True)
@@ -232,7 +233,7 @@ def learn_series_v2(
     if len(found) != len(texts) // 2 or len(found) > LABELS_MAX:
         return None
     labels = series_labels(found)
-    if labels is None:
+    if labels is None or odd_series(labels):
         return None
     identity = digest_id(b"".join([label.canonical for label in found]))
     row = collected.learn(key, labels, identity, 1)

@@ -35,6 +35,7 @@ from api.data.ingest.door import (
     Door,
     Names,
 )
+from api.data.ingest.identities import BAD_IDENTITY, odd_series
 from api.data.ingest.labels import LabelBytes
 from api.data.ingest.runs import Runs
 from api.data.inventory.sightings import Sighting
@@ -44,7 +45,7 @@ from collector.contract.wire import SERIES_MAX, Batch
 
 NO_SERIES: UInt64s = np.empty(0, dtype=np.uint64)
 
-ROW_RULES = ("", BAD_LABELS, RESERVED_NAME, FOREIGN_HOST)
+ROW_RULES = ("", BAD_LABELS, BAD_IDENTITY, RESERVED_NAME, FOREIGN_HOST)
 """By the number in `NativeTable.rule`: why samples of a row are refused; empty: they are not."""
 
 
@@ -77,6 +78,8 @@ class NativeTable(msgspec.Struct):
     """By row: 0, or the number of the rule in ROW_RULES that it breaks."""
     valid: Bools
     """Where `rule` is 0."""
+    complaints: dict[str, str]
+    """Why the first row that a rule refuses was refused, by the rule."""
     hosts: tuple[str, ...]
     """Hosts that the inventory learns from it, the batch's own among them."""
     labels: list[Labels]
@@ -186,6 +189,7 @@ def read_table(batch: Batch, hosts: Hosts = OPEN.hosts, names: Names = NAMES) ->
     metric = np.zeros(len(rows), dtype=np.uint32)
     rule = np.zeros(len(rows), dtype=np.uint8)
     all_labels: list[Labels] = []
+    complaints: dict[str, str] = {}
     frames: dict[tuple[tuple[str, str], ...], tuple[LabelFrame, tuple[str, ...], bool]] = {}
     own_host = batch.common.get(HOST, "")
     shown = dict.fromkeys([own_host] if own_host and hosts.allow([own_host]) else [])
@@ -200,19 +204,29 @@ def read_table(batch: Batch, hosts: Hosts = OPEN.hosts, names: Names = NAMES) ->
                 found = frames[key] = LabelFrame(whole), named, hosts.allow(named)
             frame, named, is_allowed = found
             labels, identity = frame.named(name)
-        except IdentityError:
-            rule[row] = ROW_RULES.index(BAD_LABELS)
+            broken, why = broken_rule(name, labels, names, is_allowed=is_allowed)
+        except IdentityError as error:
+            broken, why = BAD_LABELS, str(error)
+        if broken:
+            rule[row] = ROW_RULES.index(broken)
+            complaints.setdefault(broken, why)
             continue
-        if names.is_reserved(name):
-            rule[row] = ROW_RULES.index(RESERVED_NAME)
-        elif not is_allowed:
-            rule[row] = ROW_RULES.index(FOREIGN_HOST)
-        else:
-            all_labels[row] = labels
-            series[row], metric[row] = identity, metric_id(name)
-            if names.show_hosts(name):
-                shown.update(dict.fromkeys(named))
-    return NativeTable(series, metric, rule, rule == 0, tuple(shown), all_labels, set())
+        all_labels[row] = labels
+        series[row], metric[row] = identity, metric_id(name)
+        if names.show_hosts(name):
+            shown.update(dict.fromkeys(named))
+    return NativeTable(series, metric, rule, rule == 0, complaints, tuple(shown), all_labels, set())
+
+
+def broken_rule(name: str, labels: Labels, names: Names, *, is_allowed: bool) -> tuple[str, str]:
+    """The rule that a series breaks, and why; two empty texts if none."""
+    if names.is_reserved(name):
+        return RESERVED_NAME, f"{name} is a name that only the service writes"
+    if odd := odd_series(labels):
+        return BAD_IDENTITY, odd
+    if not is_allowed:
+        return FOREIGN_HOST, f"{name} of {', '.join(hosts_named(dict(labels)))}"
+    return "", ""
 
 
 def check_index(index: UInt32s, table: NativeTable) -> None:

@@ -73,9 +73,10 @@ class AlertTables(Part):
         with self._database.reading("list alerts") as connection:
             kept = connection.execute(groups).mappings().all()
             standing = connection.execute(alerts).mappings().all()
+        sound = self._database.sound
         return (
-            [msgspec.convert(dict(row), KeptGroup) for row in kept],
-            [msgspec.convert(dict(row), KeptAlert) for row in standing],
+            sound("list groups", kept, lambda row: msgspec.convert(dict(row), KeptGroup)),
+            sound("list alerts", standing, lambda row: msgspec.convert(dict(row), KeptAlert)),
         )
 
 

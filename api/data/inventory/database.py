@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from api.base.limits import PAGE_MAX
+from api.base.quarantine import Quarantine
 from api.data.inventory import migrate
 from api.data.inventory.engine import WRITE, explained, open_engine
 from api.data.inventory.tables import Base
@@ -37,7 +38,11 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 NUMBER_MAX: Final = (1 << 63) - 1
 """Of a numbered document; this service never issued a greater one."""
 
+ROAD: Final = "inventory"
+"""Under which the quarantine has rows that cannot be read, and things that cannot be written."""
+
 Item = TypeVar("Item")
+Made = TypeVar("Made")
 Query = Select[Any]
 Row = dict[str, Any]
 Narrow = Callable[[Query, Any], Query]
@@ -49,6 +54,8 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._engine = open_engine(url)
+        self.quarantine = Quarantine()
+        """Where rows are noted that cannot be used; a service sets its own."""
 
     def migrate(self) -> None:
         """Bring the schema to this program's version; several processes may try at once."""
@@ -66,13 +73,13 @@ class Database:
     def rows(self, doing: str, query: Query, record: type[Record]) -> list[Record]:
         with self.reading(doing) as connection:
             found = connection.execute(query).mappings().all()
-        return [msgspec.convert(dict(row), record) for row in found]
+        return self.sound(doing, found, lambda row: msgspec.convert(dict(row), record))
 
     def documents(self, doing: str, query: Query, kind: type[Record]) -> list[Record]:
         """The JSON texts that a query finds, decoded."""
         with self.reading(doing) as connection:
             found = connection.execute(query).scalars().all()
-        return [msgspec.json.decode(text, type=kind) for text in found]
+        return self.sound(doing, found, lambda text: msgspec.json.decode(text, type=kind))
 
     def document(self, doing: str, query: Query, kind: type[Record]) -> Record | None:
         return next(iter(self.documents(doing, query.limit(1), kind)), None)
@@ -85,7 +92,12 @@ class Database:
         query = select(number, table.c.document).where(number > max(-1, min(after, NUMBER_MAX)))
         with self.reading(doing) as connection:
             rows = connection.execute(query.order_by(number).limit(limit)).all()
-        return [(number, msgspec.json.decode(text, type=kind)) for number, text in rows]
+        decode = msgspec.json.Decoder(kind).decode
+        return self.sound(doing, rows, lambda row: (row[0], decode(row[1])))
+
+    def sound(self, doing: str, rows: Iterable[Item], make: Callable[[Item], Made]) -> list[Made]:
+        """The rows as records. One that cannot be read, of another version say, hides no other."""
+        return self.quarantine.sound(ROAD, doing, rows, make)
 
     def numbers(self, doing: str, table: Table) -> tuple[int, int] | None:
         """The lowest and the highest number that are kept; None: there are none."""
@@ -139,6 +151,10 @@ class Part:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    @property
+    def quarantine(self) -> Quarantine:
+        return self._database.quarantine
 
 
 def table_of(model: type[Base]) -> Table:

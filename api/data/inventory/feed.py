@@ -14,7 +14,9 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
+from api.base.quarantine import Quarantine
 from api.data.inventory.batches import SEQUENCE_MAX, BatchRun
+from api.data.inventory.database import ROAD
 from api.data.inventory.engine import InventoryRefusedError
 from api.data.inventory.sightings import Observation, Sighting, is_name, sight
 from collector.contract.catalog import Catalog, Kind
@@ -62,7 +64,14 @@ class InventoryFeed:
     `errors`, attempts to write that failed.
     """
 
-    def __init__(self, inventory: Keeper, catalog: Catalog, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        inventory: Keeper,
+        catalog: Catalog,
+        clock: Callable[[], datetime],
+        quarantine: Quarantine | None = None,
+    ) -> None:
+        self._quarantine = quarantine or Quarantine()
         self.flushed = 0
         self.dropped = 0
         self.errors = 0
@@ -90,8 +99,15 @@ class InventoryFeed:
             family = target.name if alike and target is not None else name
             key = family, tuple(pair for pair in labels if pair[0] != METRIC_LABEL)
             if key not in shown:
-                shown[key] = sight(labels, self._catalog)
+                shown[key] = self._sight(labels)
         return tuple(dict.fromkeys(thing for thing in shown.values() if thing is not None))
+
+    def _sight(self, labels: Labels) -> Sighting | None:
+        """One series that cannot be read hides none of the others."""
+        read = self._quarantine.sound(
+            ROAD, "a series", [labels], lambda one: sight(one, self._catalog)
+        )
+        return read[0] if read else None
 
     def seen(self, things: Iterable[Sighting]) -> None:
         now = self._clock()
@@ -164,9 +180,9 @@ class InventoryFeed:
             return True
         try:
             left_out = write(items)
-        except InventoryRefusedError as error:
-            return self._write_apart(write, items, put_back, error)
         except InventoryError as error:
+            if isinstance(error, InventoryRefusedError):
+                return self._write_apart(write, items, put_back, error)
             self.errors += 1
             with self._lock:
                 for item in items:
@@ -176,6 +192,9 @@ class InventoryFeed:
                 log.warning("the inventory waits (%d entries): %s", self.pending, error)
             self._failing = True
             return False
+        except Exception as error:  # noqa: BLE001 - whatever keeps one of them from being written
+            # Not the database's: one of these cannot be written, and the others can.
+            return self._write_apart(write, items, put_back, error)
         self.flushed += len(items)
         self.dropped += left_out or 0
         if self._failing:
@@ -188,13 +207,14 @@ class InventoryFeed:
         write: Callable[[list[Item]], int | None],
         items: list[Item],
         put_back: Callable[[Item], None],
-        error: InventoryRefusedError,
+        error: Exception,
     ) -> bool:
         """Write these one half at a time, so that the one that is refused holds up no other."""
         if len(items) == 1:
             self.errors += 1
             self.dropped += 1
             log.error("the inventory refuses %r: %s", items[0], error)
+            self._quarantine.put(ROAD, type(error).__name__, str(items[0]))
             return True
         middle = len(items) // 2
         halves = [self._write(write, half, put_back) for half in (items[:middle], items[middle:])]

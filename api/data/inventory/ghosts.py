@@ -27,7 +27,7 @@ class SecondsBetween(FunctionElement[float]):
         super().__init__(first, last)
 
 
-@compiles(SecondsBetween)  # type: ignore[no-untyped-call, misc]
+@compiles(SecondsBetween)
 def _in_standard_sql(
     element: SecondsBetween,
     compiler: SQLCompiler,
@@ -37,7 +37,7 @@ def _in_standard_sql(
     return f"EXTRACT(EPOCH FROM ({last} - {first}))"
 
 
-@compiles(SecondsBetween, "sqlite")  # type: ignore[no-untyped-call, misc]
+@compiles(SecondsBetween, "sqlite")
 def _in_sqlite(
     element: SecondsBetween,
     compiler: SQLCompiler,

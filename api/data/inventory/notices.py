@@ -12,7 +12,17 @@ from hashlib import blake2b
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, Update, delete, func, or_, select, tuple_, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Update,
+    delete,
+    func,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from alerts.rulebook.notices import Notice, Plan, Silence, Talk
 from api.base.limits import (
@@ -184,12 +194,12 @@ class NoticeTables(Part):
         query = query.order_by(NOTICES.c.planned_at.desc(), NOTICES.c.id.desc()).limit(limit)
         with self._database.reading("list notices") as connection:
             rows = connection.execute(query).mappings().all()
-        return [
-            msgspec.convert(
-                {**row, "notice": msgspec.json.decode(row["document"], type=Notice)}, KeptNotice
-            )
-            for row in rows
-        ]
+        return self._database.sound("list notices", rows, read_notice)
+
+
+def read_notice(row: RowMapping) -> KeptNotice:
+    notice = msgspec.json.decode(row["document"], type=Notice)
+    return msgspec.convert({**row, "notice": notice}, KeptNotice)
 
 
 class SilenceTables(Part):

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, RowMapping, Table, case, delete, not_, select
 from sqlalchemy.sql.expression import bindparam
 
 from api.base.limits import GHOST_KEPT_DAYS, GHOSTS_FORGOTTEN_AT_ONCE, PAGE_DEFAULT, PAGE_MAX
+from api.base.quarantine import Quarantine
 from api.data.inventory.actions import ActionTables
 from api.data.inventory.alerts import AlertTables
 from api.data.inventory.batches import BatchRun
@@ -193,6 +194,15 @@ class Inventory:
         self.health = HealthTables(database)
         self.actions = ActionTables(database)
         self.tokens = TokenTables(database)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """Where readers note rows that they cannot use; a service sets its own."""
+        return self._database.quarantine
+
+    @quarantine.setter
+    def quarantine(self, quarantine: Quarantine) -> None:
+        self._database.quarantine = quarantine
 
     def observe(self, observations: Iterable[Observation]) -> int:
         """In any order, also again; how many ends were left out (`ENDS_PER_HOST_MAX`)."""

@@ -16,7 +16,7 @@ import msgspec
 from api.base.host_names import without_port
 from api.data.inventory.tables import DeviceKind, HostRole
 from collector.contract.catalog import Alias, Catalog, Kind, Metric, Target
-from collector.contract.identity import METRIC_LABEL, Labels, printable
+from collector.contract.identity import METRIC_LABEL, Labels, printable, whole_number
 
 NAME_BYTES_MAX: Final = 255
 """A host's, device's or port's name. DNS stops at 253; three of them fit PostgreSQL's largest index
@@ -293,17 +293,6 @@ def sight_job(labels: Mapping[str, str], host: str) -> Sighting | None:
         rank=whole_number(rank, RANK_MAX),
         job_attributes=ordered(picked(labels, JOB_ATTRIBUTES)),
     )
-
-
-def whole_number(text: str, most: int) -> int | None:
-    """The number in a text, if it is one and not over a bound.
-
-    >>> whole_number("7", 10), whole_number("11", 10), whole_number("-1", 10)
-    (7, None, None)
-    """
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)):
-        return None
-    return int(text) if int(text) <= most else None
 
 
 def host_of(labels: Mapping[str, str], theirs: Mapping[str, str]) -> str:

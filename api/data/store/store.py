@@ -6,7 +6,9 @@ import contextlib
 import queue
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -16,6 +18,8 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from api.base.quarantine import Quarantine
+from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import Column, encode_block
 from api.data.store.migrate import Placement, apply_migrations
 from collector.contract.errors import SettingsError, StoreError
@@ -53,6 +57,10 @@ READ_SETTINGS = {
     # The answer does not leave the machine, or leaves it over a fast network.
     "output_format_arrow_compression_method": "none",
 }
+
+DAMAGE_CODES = frozenset({3, 32, 33, 40, 74, 76, 107, 226, 228, 246, 271, 432})
+"""The engine's errors that a read raises where data on disk are not what was written: wrong
+checksums and sizes, files that are cut, gone or cannot be read, blocks that cannot be unpacked."""
 
 RETAINED_TABLES = ("samples", "series", "events", "exemplars", "collectives", "steps", "findings")
 EXPIRES_BY = {"series": "day", "steps": "toDateTime(start)"}
@@ -101,6 +109,8 @@ class Store:
 
     def __init__(self, url: StoreUrl, *, retention_days: Mapping[str, int] | None = None) -> None:
         self.url = url
+        self.quarantine = Quarantine()
+        """Where readers note stored things that they cannot use; a service sets its own."""
         self._retention_days = dict.fromkeys(RETAINED_TABLES, RETENTION_DAYS_DEFAULT)
         self._retention_days.update(retention_days or {})
         self._placement = Placement(url.cluster)
@@ -109,6 +119,9 @@ class Store:
         self._series_version = 0
         self._metric_versions: dict[str, int] = {}
         self._forgotten_version = 0
+        self.damaged_reads = 0
+        """Queries that met damaged data."""
+        self._damaged_at: float | None = None
         self._stopper = self._connect(READ_SETTINGS)
         self._stop_lock = threading.Lock()
         self._readers: queue.LifoQueue[Client | None] = queue.LifoQueue()
@@ -217,9 +230,28 @@ class Store:
         own = {**(settings or {}), **({"log_comment": tag} if tag else {})}
         if own:
             sql += " SETTINGS " + ", ".join(f"{name} = '{value}'" for name, value in own.items())
-        with self._reader() as client, store_errors("query"):
-            answer: pa.Table = client.query_arrow(sql, parameters=dict(parameters or {}))
-            return answer
+        try:
+            with self._reader() as client, store_errors("query"):
+                answer: pa.Table = client.query_arrow(sql, parameters=dict(parameters or {}))
+                return answer
+        except StoreError as error:
+            if is_damage(error):
+                self.damaged_reads += 1
+                self._damaged_at = time.monotonic()
+            raise
+
+    @property
+    def damage_age_s(self) -> float:
+        """Seconds since a query last met damaged data; infinite: none has."""
+        at = self._damaged_at
+        return float("inf") if at is None else time.monotonic() - at
+
+    @property
+    def folder(self) -> Path | None:
+        """Where an embedded store lies; None: it is a server's."""
+        if self.url.scheme != "chdb":
+            return None
+        return Path(self.url.dsn.removeprefix("chdb://"))
 
     def stop(self, tag: str) -> None:
         """End every query with this tag, wherever it runs; it then raises StoreError."""
@@ -263,6 +295,16 @@ class Store:
 
 class StoreBusy(StoreError):  # noqa: N818 - reads as the statement it is
     """Too many concurrent queries; retry later."""
+
+
+def is_damage(error: StoreError) -> bool:
+    """Whether the engine could not read what it had written.
+
+    >>> is_damage(StoreError("query: Code: 40. DB::Exception: Checksum doesn't match"))
+    True
+    """
+    found = ENGINE_CODE.search(str(error))
+    return found is not None and int(found[1]) in DAMAGE_CODES
 
 
 @contextlib.contextmanager

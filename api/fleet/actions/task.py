@@ -20,6 +20,7 @@ from alerts.policy.model import Policy
 from alerts.policy.record import record
 from api.base.limits import ACTIONS_A_ROUND_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.inventory.actions import LIVE_STATES
 from api.data.inventory.incidents import moment_of
 from api.data.inventory.repository import Inventory
@@ -86,9 +87,10 @@ class ActionTask:
         )
         metrics.watch("fabric_service_policy_broken", lambda: float(bool(file.problem)))
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         while True:
-            await self.once()
+            with steady.round():
+                await self.once()
             await asyncio.sleep(DECIDE_SECONDS)
 
     async def once(self) -> Decision | None:

@@ -24,6 +24,7 @@ from api.base.limits import (
     HEALTH_WAITERS_MAX,
 )
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.health import NumberedTurn
@@ -164,18 +165,19 @@ class HealthMonitor:
 
     # --- looking -------------------------------------------------------------------------------
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         is_failing = False
         try:
             while True:
                 self._poked.clear()
-                try:
-                    await self.once()
-                    is_failing = False
-                except InventoryError as error:
-                    if not is_failing:
-                        log.warning("the fleet's health cannot be judged: %s", error)
-                    is_failing = True
+                with steady.round():
+                    try:
+                        await self.once()
+                        is_failing = False
+                    except InventoryError as error:
+                        if not is_failing:
+                            log.warning("the fleet's health cannot be judged: %s", error)
+                        is_failing = True
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await self._poked.wait()

@@ -39,7 +39,7 @@ from api.fleet.actions.shown import PolicyOut, show_policy
 from api.fleet.actions.task import health_of
 from api.http.context import Context, Parts
 from api.http.routes.shared import parameters
-from api.http.routes.shared.answers import answer, copied, documented
+from api.http.routes.shared.answers import CONFLICT, answer, copied, documented
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.find import no_such
 from api.http.routes.shared.paging import After
@@ -285,7 +285,7 @@ async def decide(
 @router.post(
     "/v1/actions/{action}/approve",
     summary="Grant a proposal: the host is held from now on",
-    **documented(ActionOut, "The action, which stands.", body=Said),
+    **documented(ActionOut, "The action, which stands.", body=Said, others=CONFLICT),
 )
 async def approve(action: str, request: Request, parts: Parts) -> Response:
     """409 if it is no longer a proposal, or if the policy's share of the fleet is held by now."""
@@ -309,7 +309,7 @@ async def approve(action: str, request: Request, parts: Parts) -> Response:
 @router.post(
     "/v1/actions/{action}/reject",
     summary="Refuse a proposal",
-    **documented(ActionOut, "The action, which is refused.", body=Said),
+    **documented(ActionOut, "The action, which is refused.", body=Said, others=CONFLICT),
 )
 async def reject(action: str, request: Request, parts: Parts) -> Response:
     """The host is not proposed again for the same incident."""
@@ -319,7 +319,7 @@ async def reject(action: str, request: Request, parts: Parts) -> Response:
 @router.post(
     "/v1/actions/{action}/undo",
     summary="End what stands: the host is let back",
-    **documented(ActionOut, "The action, which has ended.", body=Said),
+    **documented(ActionOut, "The action, which has ended.", body=Said, others=CONFLICT),
 )
 async def undo(action: str, request: Request, parts: Parts) -> Response:
     """The policy does not take the host again for the same incident."""
@@ -329,7 +329,7 @@ async def undo(action: str, request: Request, parts: Parts) -> Response:
 @router.post(
     "/v1/actions/{action}/applied",
     summary="Report what an executor did about it",
-    **documented(ActionOut, "The action.", body=AppliedSaid),
+    **documented(ActionOut, "The action.", body=AppliedSaid, others=CONFLICT),
 )
 async def say_applied(action: str, request: Request, parts: Parts) -> Response:
     """Kept as the executor's last report, and in the history where it is news."""

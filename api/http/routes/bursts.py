@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
@@ -55,7 +55,9 @@ async def bursts(  # noqa: PLR0913, PLR0917 - the question's parameters
     host: OfHost = None,
     device: OfDevice = None,
     port: OfPort = None,
-    direction: Annotated[str | None, Query(description="`receive` or `transmit`.")] = None,
+    direction: Annotated[
+        Literal["receive", "transmit"] | None, Query(description="Only what came in, or went out.")
+    ] = None,
     min_ms: Annotated[float, Query(ge=0, le=MS_MAX, description="Only those so long.")] = 0.0,
     from_: Annotated[
         str | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import unquote
 
 import msgspec
@@ -16,9 +16,17 @@ from api.base.limits import HEALTH_WAIT_SECONDS_MAX, PAGE_MAX
 from api.base.packing import PACKED_BYTES_MIN, takes_gzip
 from api.data.inventory.health import NumberedTurn, unix_ns
 from api.data.inventory.tables import DeviceKind
-from api.fleet.health.answers import WELL, Asked, Fleet, FleetHosts, reasons_of
+from api.fleet.health.answers import (
+    WELL,
+    Asked,
+    Fleet,
+    FleetHosts,
+    HostEntry,
+    ThingEntry,
+    reasons_of,
+)
 from api.http.context import Context, Parts
-from api.http.routes.shared.answers import JSON, answer, copied, documented
+from api.http.routes.shared.answers import JSON, answer, copied, documented, inline_schema
 from api.http.routes.shared.find import find_host
 from api.http.routes.shared.shown import HoldOut
 from api.http.routes.shared.streams import (
@@ -51,12 +59,21 @@ MinRisk = Annotated[float, Query(ge=0, le=1, description="Only those at this ris
 # --- the fleet ----------------------------------------------------------------------------------
 
 
+def fleet_schema() -> dict[str, Any]:
+    """Hosts, or things of the kind that was asked for: msgspec has no word for such a choice."""
+    schema = inline_schema(FleetHosts)
+    entries = [inline_schema(HostEntry), inline_schema(ThingEntry)]
+    schema["properties"]["items"]["items"] = {"anyOf": entries}
+    return schema
+
+
 @router.get(
     "/v1/health",
     summary="The health of the whole fleet, for schedulers",
     **documented(
         FleetHosts,
         "Every host that was asked for, by name.",
+        schema=fleet_schema(),
         others={
             304: {"description": "As `If-None-Match` has it: nothing has changed."},
             503: {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from api.base.limits import RETRY_AFTER_SECONDS
 from api.http.context import Parts
 
 router = APIRouter(tags=["health"])
@@ -19,12 +18,30 @@ async def healthz() -> str:
     return "ok\n"
 
 
-@router.get("/readyz", response_class=PlainTextResponse, summary="Can it store and answer?")
-async def readyz(parts: Parts) -> str:
-    """Asks store and inventory: send no traffic here while this fails (503)."""
-    await asyncio.to_thread(parts.store.ping)
-    await asyncio.to_thread(parts.inventory.ping)
-    return "ready\n"
+@router.get(
+    "/readyz",
+    response_class=PlainTextResponse,
+    summary="Can it store and answer?",
+    responses={
+        503: {
+            "description": "`not ready`, and a line for each thing that is wrong",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def readyz(parts: Parts) -> Response:
+    """Asks store and inventory, and looks at commits, evaluation, background work and free space.
+
+    Send no traffic here while this fails (503).
+    """
+    wrong = await parts.wellbeing.complaints(parts.supervisor.failing)
+    if not wrong:
+        return PlainTextResponse("ready\n")
+    return PlainTextResponse(
+        "\n".join(["not ready", *wrong]) + "\n",
+        status_code=503,
+        headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+    )
 
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="The service's own metrics")

@@ -18,7 +18,7 @@ from api.data.inventory.actions import TooManyHoldsError
 from api.data.inventory.health import KeptHold, unix_ns
 from api.fleet.actions.task import name_action
 from api.http.context import Parts
-from api.http.routes.shared.answers import answer, documented
+from api.http.routes.shared.answers import CONFLICT, answer, documented
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.find import find_host
 from api.http.routes.shared.shown import HoldOut
@@ -68,7 +68,7 @@ def read_hold(body: bytes, host: str, now: dt.datetime) -> Hold:
 @router.put(
     "/v1/hosts/{host}/hold",
     summary="Mark a host as draining, or out",
-    **documented(HoldOut, "The hold.", body=HoldAsked),
+    **documented(HoldOut, "The hold.", body=HoldAsked, others=CONFLICT),
 )
 async def put_hold(host: str, request: Request, parts: Parts) -> Response:
     """Until it ends this is the host's state, whatever is measured.

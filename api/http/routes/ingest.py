@@ -42,6 +42,6 @@ async def ingest_batch(request: Request, parts: Parts) -> Response:
         raise Problem(415, "unsupported encoding", f"Content-Encoding is {encoding!r}, not zstd")
     with contextlib.ExitStack() as held:
         body, sender = await read_telemetry(request, parts, held, NATIVE)
-        with over_counted(parts, NATIVE):
+        with over_counted(parts, NATIVE, sender):
             receipt = await parts.ingest.native(body, sender)
     return Response(msgspec.json.encode(receipt), media_type="application/json")

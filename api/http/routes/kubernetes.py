@@ -60,8 +60,8 @@ _BODY: dict[str, Any] = {
 _FILTERED: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "Nodes": {"type": "object", "nullable": True},
-        "NodeNames": {"type": "array", "items": {"type": "string"}, "nullable": True},
+        "Nodes": {"type": ["object", "null"]},
+        "NodeNames": {"type": ["array", "null"], "items": {"type": "string"}},
         "FailedNodes": {"type": "object", "additionalProperties": {"type": "string"}},
         "FailedAndUnresolvableNodes": {
             "type": "object",

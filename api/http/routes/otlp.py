@@ -30,15 +30,14 @@ from api.data.ingest.budgets import Over
 from api.data.ingest.ingest import OTLP
 from api.data.ingest.otlp import OtlpRequest, parse_json, parse_protobuf, unpack_gzip
 from api.data.store.blocks import encode_length
-from api.http.boundary import problem_of, retry_headers
+from api.http.boundary import OTLP_PATH, PROTOBUF, problem_of, retry_headers
 from api.http.context import Parts
 from api.http.routes.shared.answers import JSON
-from api.http.routes.shared.bodies import read_telemetry
+from api.http.routes.shared.bodies import read_telemetry, sender_of
 from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])
 
-PROTOBUF: Final = "application/x-protobuf"
 PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {PROTOBUF: parse_protobuf, JSON: parse_json}
 
 STATUS_CODES: Final = {400: 3, 413: 8, 415: 12, 429: 8, 503: 14}
@@ -56,7 +55,7 @@ _BODY = {
 
 
 @router.post(
-    "/otlp/v1/metrics",
+    OTLP_PATH,
     response_class=Response,
     openapi_extra=_BODY,
     summary="OpenTelemetry metrics (OTLP/HTTP)",
@@ -78,7 +77,9 @@ async def otlp(request: Request, parts: Parts) -> Response:
         return over_budget(over, media_type)
     except FabricscopeError as error:
         problem = problem_of(error)
-        parts.metrics.refuse(OTLP, {f"status_{problem.status}": 1})
+        refused = {f"status_{problem.status}": 1}
+        parts.metrics.refuse(OTLP, refused)
+        parts.ingest.note_refused(OTLP, refused, problem.detail, sender_of(request))
         return refusal(problem.status, f"{problem.title}: {problem.detail}", media_type)
     if (too_much := parts.ingest.over(sender, written.request.refused)) is not None:
         # `partial_success` forbids a retry. What was stored may be sent again and changes nothing.

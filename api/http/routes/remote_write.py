@@ -31,7 +31,7 @@ from api.data.ingest.ingest import REMOTE_WRITE
 from api.data.ingest.remote_write import V1_PROTO, V2_PROTO, RemoteRequest
 from api.http.boundary import problem_of, retry_headers
 from api.http.context import Parts
-from api.http.routes.shared.bodies import read_telemetry
+from api.http.routes.shared.bodies import read_telemetry, sender_of
 from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])
@@ -66,13 +66,16 @@ async def remote_write(request: Request, parts: Parts) -> Response:
         with contextlib.ExitStack() as held:
             body, sender = await read_telemetry(request, parts, held, REMOTE_WRITE)
             written = await parts.ingest.remote_write(body, version, sender)
+    except Over as over:
+        return answer(over.body, version, again=over.headers)
     except FabricscopeError as error:
         problem = problem_of(error)
-        if not isinstance(error, Over):
-            parts.metrics.refuse(REMOTE_WRITE, {f"status_{problem.status}": 1})
-        return answer(problem, version, again=error.headers if isinstance(error, Over) else {})
-    if (over := parts.ingest.over(sender, written.refused)) is not None:
-        return answer(over.body, version, written, again=over.headers)
+        refused = {f"status_{problem.status}": 1}
+        parts.metrics.refuse(REMOTE_WRITE, refused)
+        parts.ingest.note_refused(REMOTE_WRITE, refused, problem.detail, sender_of(request))
+        return answer(problem, version)
+    if (too_much := parts.ingest.over(sender, written.refused)) is not None:
+        return answer(too_much.body, version, written, again=too_much.headers)
     if written.refused:
         rules = ", ".join(f"{count} by {rule}" for rule, count in written.refused.items())
         detail = f"refused: {rules}. First: {written.complaint}"

@@ -27,7 +27,7 @@ from api.data.inventory.incidents import moment_of
 from api.data.inventory.notices import KeptNotice
 from api.data.inventory.tables import NoticeState
 from api.http.context import Parts
-from api.http.routes.shared.answers import answer, copied, documented
+from api.http.routes.shared.answers import CONFLICT, answer, copied, documented
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.find import no_such
 from api.http.routes.shared.paging import After, Limit
@@ -175,7 +175,7 @@ def unix_ns(moment: dt.datetime) -> int:
 @router.post(
     "/v1/silences",
     summary="Silence alerts",
-    **documented(SilenceOut, "The silence.", status=201, body=SilenceAsked),
+    **documented(SilenceOut, "The silence.", status=201, body=SilenceAsked, others=CONFLICT),
 )
 async def create(request: Request, parts: Parts) -> Response:
     """Alerts that match all matchers send no page until the silence ends.

@@ -16,7 +16,7 @@ from api.base.host_names import PATTERN_CHARS_MAX, PATTERNS_MAX
 from api.base.limits import TOKEN_DAYS_MAX, TOKEN_NAME_CHARS_MAX, TOKEN_RATE_MAX, TOKENS_MAX
 from api.data.inventory.token_model import Scope
 from api.http.context import Parts
-from api.http.routes.shared.answers import answer, copied, documented
+from api.http.routes.shared.answers import CONFLICT, answer, copied, documented
 from api.http.routes.shared.bodies import receive
 from api.http.tokens.guard import caller_of
 from api.http.tokens.wish import Wish, issue
@@ -78,7 +78,10 @@ class TokensOut(msgspec.Struct, frozen=True, kw_only=True):
     "/v1/tokens",
     summary="Make a token",
     **documented(
-        NewTokenOut, "The token, with its text: keep it, it is shown once.", body=TokenAsked
+        NewTokenOut,
+        "The token, with its text: keep it, it is shown once.",
+        body=TokenAsked,
+        others=CONFLICT,
     ),
 )
 async def make_token(request: Request, parts: Parts) -> Response:

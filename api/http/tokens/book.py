@@ -12,6 +12,7 @@ from pathlib import Path
 
 from api.base.host_names import Hosts
 from api.base.limits import TOKEN_USED_SECONDS, TOKENS_FRESH_SECONDS, TOKENS_MAX
+from api.base.steady import Steady
 from api.data.inventory.token_model import Token
 from api.data.inventory.tokens import TokenTables
 from api.http.tokens.file import read_token_file
@@ -63,10 +64,11 @@ class TokenBook:
         now = self._now()
         return not self._of_file and not any(token.stands(now) for token in self._kept.values())
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         while True:
             await asyncio.sleep(TOKENS_FRESH_SECONDS)
-            await asyncio.to_thread(self.look)
+            with steady.round():
+                await asyncio.to_thread(self.look)
 
     def look(self) -> None:
         """What cannot be read now stays as it was, and is logged once."""

@@ -118,6 +118,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/catalog": Scope.READ,
     "GET /v1/causes": Scope.READ,
     "GET /metrics": Scope.READ,
+    "GET /v1/refused": Scope.READ,
     "GET /docs": Scope.READ,
     "GET /openapi.json": Scope.READ,
     "POST /v1/tokens": Scope.ADMIN,

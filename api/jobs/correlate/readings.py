@@ -18,10 +18,11 @@ import numpy.typing as npt
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Grid, Readings
 from api.base.host_names import HOST_LABELS
+from api.base.quarantine import Quarantine, shown_series
 from api.data.store.store import Store
 from collector.contract.catalog import Alias, Kind, load_catalog
 from collector.contract.errors import ContractError
-from collector.contract.identity import metric_id
+from collector.contract.identity import metric_id, odd_part
 from collector.contract.records import ABSENT
 
 GAP_SECONDS = 60
@@ -56,6 +57,9 @@ NAMES_SQL = """
       AND day <= toDate({to_s:Int64})
 """
 ONLY_SQL = " AND series IN {series:Array(UInt64)}"
+
+ROAD = "window"
+"""Under which the quarantine has series that windows leave out."""
 
 SeriesIds = npt.NDArray[np.uint64]
 
@@ -203,8 +207,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 class Known:
     """The meaning of the series of one kind of thing, as columns sorted by series."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, quarantine: Quarantine) -> None:
         self.target = target
+        self._quarantine = quarantine
         self.names = all_names(target.choices)
         self.by_id = {metric_id(name): name for name in self.names}
         self.forget()
@@ -250,6 +255,9 @@ class Known:
         key = name.key(labels, self.target.keys) if name is not None else None
         if name is None or key is None:
             return -1, -1
+        if odd := odd_part(self.target.keys, key):
+            self._quarantine.put(ROAD, odd, shown_series(labels, metric))
+            return -1, -1
         choice = name.choice
         extra = labels.get(choice.split, "") if choice.split else ""
         full = f"{choice.reading}:{extra}" if choice.split else choice.reading
@@ -275,7 +283,7 @@ class GridReader:
         kind = (target.choices[0].metric, *target.keys)
         found = self._known.get(kind)
         if found is None or found.target is not target:
-            found = self._known[kind] = Known(target)
+            found = self._known[kind] = Known(target, self._store.quarantine)
         return found
 
     def ask(self, targets: Sequence[Target], grid: Grid) -> Samples:

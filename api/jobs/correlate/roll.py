@@ -16,6 +16,7 @@ from alerts.window.clocks import align, correct
 from alerts.window.columns import ClockFit, Records
 from alerts.window.series import Places, Roller
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.ingest.commit import GroupCommit, Overloaded
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
@@ -41,6 +42,8 @@ LOOKBACK_SECONDS = 110
 the rest of the minute that pairs cover."""
 CATCH_UP_SECONDS = 3_600
 """How far back a service that was down goes; older collectives stay records without series."""
+STRETCH = "roll of a stretch"
+"""Under which stretches that broke are counted among background work."""
 CLOCKS_SECONDS = 60
 """How long a fit of the clocks is used."""
 
@@ -73,22 +76,26 @@ class RollTask:
         self._clocks: list[ClockFit] = []
         self._clocks_ns = 0
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         """Roll until cancelled; retries while the store or the inventory is down."""
         failing = False
         while True:
-            try:
-                if self._leads():
-                    await self.catch_up()
-                else:
-                    # The leader goes on; a process that leads again finds where that one stopped.
-                    self._rolled_s = None
-                failing = False
-            except (StoreError, InventoryError, Overloaded) as error:
-                if not failing:
-                    log.warning("collectives cannot be made into series: %s", error)
-                failing = True
+            with steady.round():
+                try:
+                    await self._roll_on()
+                    failing = False
+                except (StoreError, InventoryError, Overloaded) as error:
+                    if not failing:
+                        log.warning("collectives cannot be made into series: %s", error)
+                    failing = True
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _roll_on(self) -> None:
+        if self._leads():
+            await self.catch_up()
+        else:
+            # The leader goes on; a process that leads again finds where that one stopped.
+            self._rolled_s = None
 
     async def catch_up(self) -> int:
         """Roll every stretch that is due; how many there were."""
@@ -97,13 +104,24 @@ class RollTask:
             self._rolled_s = await asyncio.to_thread(self._find_rolled, due_s)
         count = 0
         while self._rolled_s + ROLL_SECONDS <= due_s and self._leads():
-            samples = await asyncio.to_thread(self._roll, self._rolled_s)
+            samples = await self._rolled(self._rolled_s)
             await self._own.write(samples)
             self._metrics.rolled.inc(len(samples))
             self._count_left_out()
             self._rolled_s += ROLL_SECONDS
             count += 1
         return count
+
+    async def _rolled(self, from_s: int) -> list[Sample]:
+        """The series of a stretch. One that breaks is left out: it would break again for ever."""
+        try:
+            return await asyncio.to_thread(self._roll, from_s)
+        except (StoreError, InventoryError):
+            raise
+        except Exception:
+            self._metrics.work_failures.labels(STRETCH).inc()
+            log.exception("the collectives of %d s from %d on make no series", ROLL_SECONDS, from_s)
+            return []
 
     def _find_rolled(self, due_s: int) -> int:
         """Where to begin: behind the last stretch that was rolled, or at the first record."""

@@ -19,7 +19,7 @@ from api.jobs.correlate.readings import (
     keys_in,
 )
 from collector.contract.catalog import WHOLE, Kind, load_catalog
-from collector.contract.identity import PortId
+from collector.contract.identity import GPU_MAX, PortId, whole_number
 
 PORT = "fabric_port_"
 NIC = "fabric_nic_"
@@ -180,7 +180,7 @@ def read_gpus(reader: GridReader, grid: Grid, samples: Samples | None = None) ->
     parts, known = reader.parts(GPUS, samples), reader.known(GPUS)
     # An exporter that names GPUs by something else than their index matches no GPU.
     found = {code: known.keys[code] for code in keys_in(known, parts)}
-    found = {code: key for code, key in found.items() if key[1].isdecimal()}
+    found = {code: key for code, key in found.items() if whole_number(key[1], GPU_MAX) is not None}
     keys = sorted(found.values(), key=lambda key: (key[0], int(key[1])))
     row_of = {key: row for row, key in enumerate(keys)}
     rows = rows_of_codes(known, found, row_of)

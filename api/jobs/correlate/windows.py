@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,15 +31,18 @@ from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
 from api.jobs.correlate.baseline import Baselines, read_baselines
 from api.jobs.correlate.places import job_ranks_of
-from api.jobs.correlate.readings import GridReader
+from api.jobs.correlate.readings import ROAD, GridReader
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
 from api.jobs.correlate.window import look_in_slices, steps_of
 from api.jobs.facts import to_event
 from collector.contract.collective import State, size_class
-from collector.contract.identity import PortId, metric_id
+from collector.contract.errors import InventoryError, StoreError
+from collector.contract.identity import GPU_MAX, PortId, metric_id, odd_part, whole_number
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
+
+log = logging.getLogger(__name__)
 
 STEP_SECONDS = 5
 """A cell of the grid: how often agents read, by default."""
@@ -144,9 +148,11 @@ class WindowReader:
         ports = read_ports(self._reader, built.topology, grid, samples)
         chosen = self._jobs(from_ns, to_ns, job, is_live=is_live)
         dumped = read_dumped(self._store, from_ns, to_ns) if chosen else frozenset()
-        jobs = [
-            self._job(each, from_ns, to_ns, built, ports, records_max, dumped) for each in chosen
-        ]
+        read = (
+            self._sound_job(each, from_ns, to_ns, built, ports, records_max, dumped)
+            for each in chosen
+        )
+        jobs = [each for each in read if each is not None]
         return Window(
             from_ns=from_ns,
             to_ns=to_ns,
@@ -191,6 +197,17 @@ class WindowReader:
             and each.first_seen.timestamp() * NS <= to_ns
             and each.last_seen.timestamp() * NS >= from_ns
         )
+
+    def _sound_job(self, job: str, *given: Any) -> JobWindow | None:  # noqa: ANN401 - as `_job`
+        """None for a job that cannot be read: it is noted, and the others are judged."""
+        try:
+            return self._job(job, *given)
+        except (StoreError, InventoryError):
+            raise
+        except Exception as error:
+            log.debug("job %r cannot be read", job, exc_info=True)
+            self._store.quarantine.put(ROAD, f"a job: {type(error).__name__}", f"{job}: {error}")
+            return None
 
     def _job(
         self,
@@ -260,11 +277,10 @@ def grid_of(from_ns: int, to_ns: int, step_seconds: float = STEP_SECONDS) -> Gri
 
 def to_rank(place: JobRank) -> Rank:
     devices = [name for name in (place.devices or place.device or "").split(",") if name]
-    is_number = place.gpu is not None and place.gpu.isdecimal()
     return Rank(
         rank=place.rank,
         host=place.host or "",
-        gpu=int(place.gpu) if is_number and place.gpu else None,
+        gpu=whole_number(place.gpu or "", GPU_MAX),
         devices=tuple(devices),
         port=place.port or "",
     )
@@ -295,7 +311,7 @@ def to_communicator(
 def read_window_events(store: Store, from_ns: int, to_ns: int) -> list[Event]:
     """Events in order of time; past EVENTS_MAX the newest."""
     rows = store.query(EVENTS_SQL, {"from_ns": from_ns, "to_ns": to_ns}).to_pylist()
-    return [to_event(row) for row in reversed(rows)]
+    return store.quarantine.sound(ROAD, "an event", reversed(rows), to_event)
 
 
 def is_kept(made_ns: int, now_ns: int, seconds: int) -> bool:
@@ -320,7 +336,10 @@ def read_pending(
     if not communicators:
         return []
     parameters = {"communicators": list(communicators), "from_ns": from_ns, "to_ns": to_ns}
-    return [to_pending(row, job_rank) for row in store.query(PENDING_SQL, parameters).to_pylist()]
+    rows = store.query(PENDING_SQL, parameters).to_pylist()
+    return store.quarantine.sound(
+        ROAD, "a pending operation", rows, lambda row: to_pending(row, job_rank)
+    )
 
 
 def to_pending(row: dict[str, Any], job_rank: Mapping[tuple[str, int], int]) -> Pending:
@@ -449,6 +468,8 @@ def port_of(job: JobWindow, communicator: Communicator, rank: int) -> PortId | N
     place = job.rank_of(communicator.name, rank)
     if place is None or not place.host or not place.devices:
         return None
+    if odd_part(PortId.__struct_fields__, (place.host, place.devices[0], place.port or "1")):
+        return None  # a rank's place is what a scheduler or a person registered
     return PortId(place.host, place.devices[0], place.port or "1")
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from api.base.limits import INCIDENT_CHANGES_PAGE_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.inventory.incidents import Numbered
 from api.data.inventory.repository import Inventory
 from collector.contract.errors import InventoryError
@@ -141,18 +142,19 @@ class Changes(Hub[Numbered]):
         """The number of the last news that were passed on; None: not known yet."""
         metrics.watch("fabric_service_live_clients", lambda: float(len(self)))
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         is_failing = False
         try:
             while True:
-                try:
-                    while await self.follow() == INCIDENT_CHANGES_PAGE_MAX:
-                        pass
-                    is_failing = False
-                except InventoryError as error:
-                    if not is_failing:
-                        log.warning("news of incidents cannot be read: %s", error)
-                    is_failing = True
+                with steady.round():
+                    try:
+                        while await self.follow() == INCIDENT_CHANGES_PAGE_MAX:
+                            pass
+                        is_failing = False
+                    except InventoryError as error:
+                        if not is_failing:
+                            log.warning("news of incidents cannot be read: %s", error)
+                        is_failing = True
                 await asyncio.sleep(FOLLOW_SECONDS)
         finally:
             self.close()

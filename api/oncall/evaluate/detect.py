@@ -13,7 +13,7 @@ from alerts.judge.verdict import judge
 from alerts.window.model import Window
 from api.base.metrics import ServiceMetrics
 from api.oncall.evaluate.rows import sound_finding, sound_verdict
-from collector.contract.errors import FabricscopeError
+from collector.contract.errors import InventoryError, StoreError
 from collector.contract.verdict import Verdict
 
 FINDINGS_PER_DETECTOR_MAX = 2_000
@@ -72,8 +72,8 @@ class GuardedDetectors:
         started = time.perf_counter()
         try:
             result = work()
-        except FabricscopeError:
-            raise
+        except (StoreError, InventoryError):
+            raise  # away, and no bug: the round is tried again
         except Exception:
             self._metrics.detector_errors.labels(name).inc()
             if name not in self._broken:

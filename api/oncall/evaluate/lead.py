@@ -15,6 +15,8 @@ import secrets
 import socket
 from collections.abc import Callable
 
+from api.base.steady import Steady
+from api.base.vitals import Pulse, Vitals
 from api.data.inventory.repository import Inventory
 from collector.contract.errors import InventoryError
 
@@ -46,21 +48,24 @@ class Lead:
         *,
         holder: str = "",
         is_alone: bool = False,
+        pulse: Pulse | None = None,
     ) -> None:
         self.holder = holder or name_holder()
         self._inventory = inventory
         self._clock = clock
         self._by_force = is_alone
+        self._pulse = pulse or Vitals().inventory
         self._until_s = float("-inf")
         self._is_failing = False
 
     def is_held(self) -> bool:
         return self._clock() < self._until_s
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         try:
             while True:
-                await asyncio.to_thread(self.renew)
+                with steady.round():
+                    await asyncio.to_thread(self.renew)
                 await asyncio.sleep(RENEW_SECONDS)
         finally:
             self.release()
@@ -78,8 +83,10 @@ class Lead:
             if not self._is_failing:
                 log.warning("whether this process evaluates cannot be asked: %s", error)
             self._is_failing = True
+            self._pulse.fail(str(error))
             return self.is_held()
         self._is_failing = False
+        self._pulse.succeed()
         self._by_force = False
         self._until_s = now_s + LEASE_SECONDS if has else float("-inf")
         if has != had:

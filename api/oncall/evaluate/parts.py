@@ -17,7 +17,7 @@ from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import Lead
-from api.oncall.evaluate.rounds import Rounds
+from api.oncall.evaluate.rounds import Effort, Rounds
 from api.oncall.evaluate.task import EvaluateTask
 
 
@@ -41,11 +41,12 @@ def make_rounds(
 ) -> Rounds:
     """``see`` may take something away from a window, to learn what is found without it."""
     reader = WindowReader(store, inventory, topologies.at)
+    effort = Effort()
 
     def read(from_ns: int, to_ns: int) -> Window:
-        return see(reader.read(from_ns, to_ns))
+        return see(reader.read(from_ns, to_ns, records_max=effort.records_max))
 
-    return Rounds(read, inventory, lead, GuardedDetectors(metrics), metrics)
+    return Rounds(read, inventory, lead, GuardedDetectors(metrics), metrics, effort)
 
 
 def make_evaluation(
@@ -58,7 +59,9 @@ def make_evaluation(
     *,
     is_alone: bool,
 ) -> Evaluation:
-    lead = Lead(inventory, clock, is_alone=is_alone)
+    pulse = metrics.vitals.inventory
+    lead = Lead(inventory, clock, is_alone=is_alone, pulse=pulse)
+    metrics.watch("fabric_service_inventory_up", lambda: float(not pulse.failing_s))
     rounds = make_rounds(store, inventory, topologies, lead, metrics)
     return Evaluation(
         lead=lead,

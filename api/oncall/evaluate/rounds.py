@@ -17,6 +17,8 @@ from alerts.judge.incident import REOPEN_SECONDS, Incident, advance
 from alerts.window.model import Window
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
+from api.jobs.correlate.windows import RECORDS_MAX
+from api.oncall.evaluate.arrivals import Arrivals, Arrived, NotJudged
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
 from collector.contract.errors import InventoryError
@@ -27,6 +29,9 @@ LOOK_SECONDS = 180
 """How much of the past is judged: a minute of trouble beside two of what is usual, for jobs whose
 steps take seconds."""
 
+
+EFFORT_RECORDS_MIN = 50_000
+"""Records of a job that a round reads at least: 100 operations of 500 ranks."""
 
 ReadWindow = Callable[[int, int], Window]
 """The window from one time to another (unix nanoseconds)."""
@@ -42,6 +47,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """For each verdict, its incident; empty: none."""
     incidents: Sequence[Incident]
     """All that are open, and those that were closed lately."""
+    waiting: Sequence[NotJudged] = ()
+    """Jobs whose verdicts wait for evidence."""
 
 
 class LostLead(Exception):  # noqa: N818 - reads as the statement it is
@@ -50,6 +57,28 @@ class LostLead(Exception):  # noqa: N818 - reads as the statement it is
 
 class BrokenJudge(Exception):  # noqa: N818 - reads as the statement it is
     """Reading or judging broke: the round has no result, open incidents stay open."""
+
+
+class Incomplete(Exception):  # noqa: N818 - reads as the statement it is
+    """Data of many hosts are outstanding: the next windows end earlier, where they are complete."""
+
+
+class Effort:
+    """How many of a job's records a round reads: fewer while rounds take too long.
+
+    Of a job with more, a window holds slices of its time, so a round that looks at less is less
+    sure and not wrong.
+    """
+
+    def __init__(self) -> None:
+        self.records_max = RECORDS_MAX
+
+    def note(self, took_s: float, wanted_s: float) -> None:
+        """A round took that long: at once less, and more again bit by bit."""
+        if took_s > wanted_s:
+            self.records_max = max(EFFORT_RECORDS_MIN, self.records_max // 2)
+        elif took_s < wanted_s / 2:
+            self.records_max = min(RECORDS_MAX, self.records_max * 5 // 4)
 
 
 class Rounds:
@@ -62,13 +91,22 @@ class Rounds:
         lead: Lead,
         panel: GuardedDetectors,
         metrics: ServiceMetrics,
+        effort: Effort | None = None,
     ) -> None:
         self._read = read
+        self.effort = effort or Effort()
         self._inventory = inventory
         self._lead = lead
         self._panel = panel
         self._metrics = metrics
         self._standing: list[Incident] | None = None
+        self._arrivals = Arrivals()
+        self.behind_ns = 0
+        """How much earlier than now the next window ends."""
+        self.judged_ns = 0
+        """The end of the last window: earlier than now while data come late."""
+        self.arrived: Arrived | None = None
+        """How complete the last window was."""
 
     @property
     def open_count(self) -> int:
@@ -76,22 +114,43 @@ class Rounds:
 
     def forget(self) -> None:
         """Another process leads: the open incidents are no longer known here."""
-        self._standing = None
+        self._standing = self.arrived = None
 
     def look(self, now_ns: int) -> Outcome:
-        """Raises StoreError, InventoryError, LostLead or BrokenJudge: then nothing was kept."""
-        from_ns = now_ns - LOOK_SECONDS * NS
+        """One round.
+
+        Raises StoreError, InventoryError, LostLead, BrokenJudge or Incomplete: then nothing was
+        kept.
+        """
         standing = self._recall(now_ns)
-        window = self._panel.look(lambda: self._read(from_ns, now_ns))
+        # Never earlier than the last window's end: an incident must not be judged backwards.
+        to_ns = min(now_ns, max(now_ns - self.behind_ns, self.judged_ns))
+        from_ns = to_ns - LOOK_SECONDS * NS
+        window = self._panel.look(lambda: self._read(from_ns, to_ns))
         if window is None:
             raise BrokenJudge
+        arrived = self._arrivals.look(window, now_ns - to_ns)
+        self.behind_ns = arrived.behind_ns
+        self.arrived, self.judged_ns = arrived, to_ns
+        if not arrived.is_complete:
+            raise Incomplete
         findings = self._panel.find(window)
-        verdicts = self._panel.judge(window, findings)
-        if verdicts is None:
+        judged = self._panel.judge(window, findings)
+        if judged is None:
             raise BrokenJudge
+        verdicts = [verdict for verdict in judged if arrived.may_say(verdict)]
         still = [job.job for job in window.jobs if job.is_still]
         late = [one.culprit for one in findings if is_lasting_lateness(one)]
-        after = advance(standing, verdicts, now_ns, seen_from_ns=from_ns, still=still, late=late)
+        after = advance(
+            standing,
+            verdicts,
+            now_ns,
+            seen_from_ns=from_ns,
+            still=still,
+            late=late,
+            unjudged=arrived.waiting,
+        )
+        self._metrics.verdicts_held_back.inc(len(judged) - len(verdicts))
         self._metrics.findings_left_out.inc(after.left_out)
         known = {each.id: each for each in standing}
         news = [each for each in after.incidents if known.get(each.id) != each]
@@ -120,6 +179,7 @@ class Rounds:
             verdicts=verdicts,
             incident_of=after.incident_of,
             incidents=after.incidents,
+            waiting=tuple(arrived.waiting.values()),
         )
 
     def _recall(self, now_ns: int) -> list[Incident]:

@@ -17,6 +17,8 @@ from api.data.store.store import Store
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, Verdict
 
 FINDING, VERDICT = "finding", "verdict"
+ROAD = "findings"
+"""Under which the quarantine has rows that cannot be read."""
 REWRITE_SECONDS = 60
 """An unchanged row is written again after so long: a query for ten minutes of a trouble of
 hours finds it."""
@@ -249,28 +251,34 @@ def read_verdicts(
     store: Store, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
 ) -> list[StoredVerdict]:
     """Newest first, from before the position ``after``, at most ``limit``."""
-    return [
-        StoredVerdict(
+    rows = read_rows(store, VERDICT, wanted, after, limit)
+    return store.quarantine.sound(
+        ROAD,
+        VERDICT,
+        rows,
+        lambda row: StoredVerdict(
             time_ns=row["time_ms"] * NS_PER_MS,
             id=row["id"],
             incident=row["incident"],
             verdict=msgspec.json.decode(row["document"], type=Verdict),
-        )
-        for row in read_rows(store, VERDICT, wanted, after, limit)
-    ]
+        ),
+    )
 
 
 def read_findings(
     store: Store, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
 ) -> list[StoredFinding]:
-    return [
-        StoredFinding(
+    rows = read_rows(store, FINDING, wanted, after, limit)
+    return store.quarantine.sound(
+        ROAD,
+        FINDING,
+        rows,
+        lambda row: StoredFinding(
             time_ns=row["time_ms"] * NS_PER_MS,
             id=row["id"],
             finding=msgspec.json.decode(row["document"], type=Finding),
-        )
-        for row in read_rows(store, FINDING, wanted, after, limit)
-    ]
+        ),
+    )
 
 
 def read_rows(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from alerts.finding import Finding
 from alerts.judge.incident import Incident
 from alerts.rulebook.inhibit import SCOPE_LABEL, covered_by
+from api.oncall.evaluate.arrivals import NotJudged
 from api.promql.fetch import STALE_BITS
 from collector.contract.model import Sample, Series
 from collector.contract.verdict import Culprit
@@ -29,7 +30,11 @@ class FoundSeries:
         self.left_out = 0
 
     def samples(
-        self, now_ns: int, findings: Sequence[Finding], incidents: Iterable[Incident]
+        self,
+        now_ns: int,
+        findings: Sequence[Finding],
+        incidents: Iterable[Incident],
+        waiting: Iterable[NotJudged] = (),
     ) -> list[Sample]:
         """The samples of this moment, and stale markers for series that have ended."""
         strongest = sorted(findings, key=lambda one: (-one.strength, one.detector))
@@ -41,6 +46,9 @@ class FoundSeries:
         for incident in incidents:
             if incident.is_open:
                 made.update((one.series, one) for one in incident_samples(incident, now_ns))
+        for one in waiting:
+            series = Series("fabric_job_not_judged_ratio", {"job": one.job, "missing": one.missing})
+            made[series] = Sample(series, one.share, now_ns)
         over = sorted(self._standing - made.keys(), key=lambda one: (one.metric, one.labels))
         self._standing = set(made)
         return [*made.values(), *(Sample(series, STALE, now_ns) for series in over)]

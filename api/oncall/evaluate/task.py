@@ -1,8 +1,8 @@
 """The evaluator's task: every few seconds, in a thread, in the one process that leads.
 
 A round that takes long delays the next; rounds that could not begin in time are left out and
-counted, because the next one sees all of their data. A store or inventory that is unavailable is
-tried again in the next round.
+counted, because the next one sees all of their data; and it reads fewer records (`Effort`). A store
+or inventory that is unavailable is tried again in the next round.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from api.data.store.store import Store
 from api.oncall.evaluate.lead import Lead
-from api.oncall.evaluate.rounds import BrokenJudge, LostLead, Outcome, Rounds
+from api.oncall.evaluate.rounds import BrokenJudge, Incomplete, LostLead, Outcome, Rounds
 from api.oncall.evaluate.rows import RowWriter, placed
 from api.oncall.evaluate.series import FoundSeries
 from collector.contract.errors import InventoryError, SettingsError, StoreError
@@ -51,13 +53,27 @@ class EvaluateTask:
         self._metrics = metrics
         self._clock = clock
         self._is_failing = False
+        self._pulse = metrics.vitals.evaluation
         metrics.watch("fabric_service_evaluation_leads", lambda: float(lead.is_held()))
         metrics.watch("fabric_service_incidents", lambda: float(rounds.open_count))
+        metrics.watch("fabric_service_evaluation_behind_seconds", lambda: rounds.behind_ns / NS)
+        metrics.watch(
+            "fabric_service_evaluation_records_max", lambda: float(rounds.effort.records_max)
+        )
+        for state in ("outstanding", "silent"):
+            metrics.watch(
+                "fabric_service_evaluation_hosts", partial(self._hosts, state), state=state
+            )
 
-    async def run(self) -> None:
+    def _hosts(self, state: str) -> float:
+        arrived = self._rounds.arrived
+        return float(len(getattr(arrived, state))) if arrived is not None else 0.0
+
+    async def run(self, steady: Steady) -> None:
         while True:
             started = time.monotonic()
-            await self.once()
+            with steady.round():
+                await self.once()
             took = time.monotonic() - started
             late = math.floor(took / EVALUATE_SECONDS)
             self._metrics.evaluation_delays.inc(late)
@@ -71,6 +87,7 @@ class EvaluateTask:
         """
         if not self._lead.is_held():
             self._rounds.forget()
+            self._pulse.rest()
             return None
         started = time.perf_counter()
         result, why = "done", ""
@@ -85,19 +102,36 @@ class EvaluateTask:
         except LostLead:
             result, why = "lost", "another process does it"
         except BrokenJudge:
-            result, why = "broken", "the judge has a bug"
-        self._metrics.evaluation_seconds.observe(time.perf_counter() - started)
+            result, why = "broken", "the window or the judge has a bug"
+        except Incomplete:
+            result = "incomplete"
+        except Exception as bug:
+            # One round less: the next one sees its data, and incidents stay as they are.
+            result, why = "broken", f"{type(bug).__name__}: {bug}"
+            if not self._is_failing:
+                log.exception("an evaluation broke")
+        took_s = time.perf_counter() - started
+        self._rounds.effort.note(took_s, EVALUATE_SECONDS)
+        self._metrics.evaluation_seconds.observe(took_s)
         self._metrics.evaluations.labels(result).inc()
         if why and not self._is_failing:
             log.warning("the last minutes cannot be evaluated: %s", why)
         self._is_failing = bool(why)
+        if result == "lost":
+            self._pulse.rest()
+        elif why:
+            self._pulse.fail(why)
+        else:
+            self._pulse.succeed()
         return outcome
 
     async def _write(self, outcome: Outcome) -> None:
         left_out = self._writer.left_out + self._series.left_out
         verdicts = placed(outcome.verdicts, outcome.incident_of, outcome.incidents)
         await asyncio.to_thread(self._writer.write, outcome.now_ns, outcome.findings, verdicts)
-        samples = self._series.samples(outcome.now_ns, outcome.findings, outcome.incidents)
+        samples = self._series.samples(
+            outcome.now_ns, outcome.findings, outcome.incidents, outcome.waiting
+        )
         await self._own.write(samples)
         self._metrics.findings_left_out.inc(
             self._writer.left_out + self._series.left_out - left_out

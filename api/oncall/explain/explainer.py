@@ -20,7 +20,7 @@ from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.explain.answer import EventExplained, Explanation, JobExplained, LeftOut
 from api.oncall.explain.job import Chosen, explain_job, leave_out
 from api.oncall.explain.things import Rows, explain_things, grid_of
-from collector.contract.identity import PortId
+from collector.contract.identity import GPU_MAX, PortId, whole_number
 from collector.contract.units import NS
 from collector.contract.verdict import Culprit, Evidence, Verdict
 
@@ -211,12 +211,11 @@ def named_by(
 
 def culprit_of(evidence: Evidence) -> Culprit:
     labels = evidence.labels
-    gpu = labels.get("gpu", "")
     return Culprit(
         host=labels.get("host", ""),
         device=labels.get("device", ""),
         port=labels.get("port", ""),
-        gpu=int(gpu) if gpu.isdecimal() and gpu.isascii() else None,
+        gpu=whole_number(labels.get("gpu", ""), GPU_MAX),
     )
 
 

@@ -25,6 +25,7 @@ from alerts.rulebook.life import Outgoing, to_send
 from alerts.rulebook.model import ALERT_NAME, Alert, Group
 from api.base.limits import RULE_GROUPS_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.oncall.notify.http import Delivery, Outcome, post
 from api.oncall.notify.message import generator_url, rfc3339
 from api.oncall.notify.settings import AlertmanagerTable
@@ -103,12 +104,14 @@ class Sender:
         if number:
             self._metrics.alertmanager_dropped.labels(self.name, reason).inc(number)
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._queue:
-                pause_s = await self.send_batch()
+                pause_s = PAUSE_SECONDS_MAX
+                with steady.round():
+                    pause_s = await self.send_batch()
                 if pause_s:
                     await asyncio.sleep(pause_s)
 

@@ -16,9 +16,11 @@ from random import Random
 
 from alerts.rulebook.notices import Notice
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.inventory.repository import Inventory
 from api.data.inventory.tables import NoticeState
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
+from api.oncall.notify.direct import Delivered
 from api.oncall.notify.http import RETRY_AFTER_SECONDS_MAX, Delivery, Outcome
 from api.oncall.notify.receivers import Receiver
 from collector.contract.errors import InventoryError
@@ -30,6 +32,9 @@ LOOK_SECONDS = 1.0
 PAUSE_SECONDS_FIRST = 1.0
 PAUSE_SECONDS_MAX = 60.0
 """After failures: a receiver that is back is found within a minute."""
+
+BROKEN = "broken"
+"""Under which notices are counted that a bug keeps from being sent."""
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +50,10 @@ class Outbox:
         lead: Lead,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
+        delivered: Delivered | None = None,
     ) -> None:
         self.name = name
+        self._delivered = delivered or Delivered()
         self.wake = asyncio.Event()
         self._receiver = receiver
         self._inventory = inventory
@@ -60,9 +67,11 @@ class Outbox:
         """Settled by the receiver, and the inventory does not know yet."""
         self._is_failing = False
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         while True:
-            sent = await self.send_due()
+            sent = 0
+            with steady.round():
+                sent = await self.send_due()
             if sent < SENDS_AT_ONCE:
                 self.wake.clear()
                 try:
@@ -97,6 +106,11 @@ class Outbox:
         )
         if not due:
             return 0
+        for notice in due:
+            if notice.id in self._delivered:  # sent directly, while the inventory was away
+                self._unmarked[notice.id] = (NoticeState.SENT, "")
+        await self._mark_settled()
+        due = [notice for notice in due if notice.id not in self._delivered]
         ids = [notice.id for notice in due]
         still = await asyncio.to_thread(
             lambda: self._inventory.notices.begin_attempts(
@@ -104,13 +118,25 @@ class Outbox:
             )
         )
         wanted = [notice for notice in due if notice.id in (still or ())]
-        outcomes = await asyncio.gather(*(self._deliver(notice) for notice in wanted))
-        self._judge(outcomes)
+        tried = await asyncio.gather(*(self._deliver(notice) for notice in wanted))
+        self._judge([outcome for outcome in tried if outcome is not None])
         return len(wanted)
 
-    async def _deliver(self, notice: Notice) -> Outcome:
-        """Send one notice and mark it at once: a crash between the two sends it twice."""
-        outcome = await self._receiver.send(notice)
+    async def _deliver(self, notice: Notice) -> Outcome | None:
+        """Send one notice and mark it at once: a crash between the two sends it twice.
+
+        None: a bug keeps this notice from being sent. It is tried again later, and holds up no
+        other.
+        """
+        try:
+            outcome = await self._receiver.send(notice)
+        except Exception as bug:
+            log.exception("notice %s to %s cannot be made", notice.id, self.name)
+            self._metrics.notices.labels(self.name, BROKEN).inc()
+            due_s = self._clock() + PAUSE_SECONDS_MAX
+            why = f"{type(bug).__name__}: {bug}"
+            await asyncio.to_thread(self._inventory.notices.postpone, notice.id, moment(due_s), why)
+            return None
         self._metrics.notices.labels(self.name, outcome.delivery.value).inc()
         if outcome.delivery is Delivery.RETRY:
             due_s = self._clock() + (outcome.retry_after_s or self._pause_s())
@@ -118,6 +144,7 @@ class Outbox:
                 self._inventory.notices.postpone, notice.id, moment(due_s), outcome.detail
             )
             return outcome
+        self._delivered.add(notice.id)
         is_sent = outcome.delivery is Delivery.SENT
         state = NoticeState.SENT if is_sent else NoticeState.REFUSED
         if not is_sent:

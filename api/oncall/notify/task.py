@@ -10,16 +10,27 @@ import asyncio
 import datetime as dt
 import functools
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from alerts.rulebook import notices
 from alerts.rulebook.model import ALERT_NAME, Alert, Group
-from alerts.rulebook.notices import GONE_SECONDS, Plan, Scene, Silence, Standing, Talk
-from api.base.limits import ALERTS_MAX
+from alerts.rulebook.notices import (
+    GONE_SECONDS,
+    Notice,
+    Plan,
+    Scene,
+    Silence,
+    Standing,
+    Talk,
+)
+from api.base.limits import ALERTS_MAX, DIRECT_NOTICES_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.inventory.repository import Inventory
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
-from api.oncall.notify.alertmanager import Rounds, Sender, expressions_of, with_external
+from api.oncall.notify.alertmanager import Entry, Rounds, Sender, expressions_of, with_external
+from api.oncall.notify.direct import Direct, is_own
 from api.oncall.notify.http import make_client
 from api.oncall.notify.matching import Fitter
 from api.oncall.notify.outbox import Outbox
@@ -99,8 +110,14 @@ class Notifier:
         lead: Lead,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
+        direct: Direct | None = None,
     ) -> None:
         self._settings = settings
+        self._direct = direct
+        self._known: dict[str, Talk] = {}
+        """The talks as they were last read or kept."""
+        self._own_notices: deque[Notice] = deque(maxlen=DIRECT_NOTICES_MAX)
+        """Notices about this process that were kept lately."""
         self._book = book
         self._inventory = inventory
         self._lead = lead
@@ -122,10 +139,29 @@ class Notifier:
         """A client has made or ended a silence: read them again."""
         self._silences_at_s = float("-inf")
 
+    async def send_directly(self, own: Book) -> None:
+        """Send alerts about this process from memory, where the inventory cannot keep them."""
+        if self._direct is None:
+            return
+        if self._direct.is_needed:
+            self._give_to_direct(self._direct)
+        scene = own.scene()
+        self._learn(scene)
+        await self._direct.once(scene, self._silences, self._fits)
+
+    def _give_to_direct(self, direct: Direct) -> None:
+        direct.adopt(self._known, list(self._own_notices))
+        self._known = {}
+        self._own_notices.clear()
+
     async def plan_once(self) -> Plan | None:
         """Plan and keep what is due; None if this process does not lead, or nothing was kept."""
-        if not self._lead.is_held():
+        is_direct = self._direct is not None and self._direct.is_needed
+        if is_direct or not self._lead.is_held():
             self._talks = None
+            if not is_direct:
+                self._known = {}  # another process goes on with them
+                self._own_notices.clear()
             return None
         try:
             made = await self._plan()
@@ -147,7 +183,11 @@ class Notifier:
             names = [receiver.name for receiver in self._settings.receivers]
             dropped = await asyncio.to_thread(self._inventory.notices.drop_strangers, names, now)
             self._metrics.notices.labels("", "dropped").inc(dropped)
-            self._talks = await asyncio.to_thread(self._inventory.notices.talks)
+            talks = await asyncio.to_thread(self._inventory.notices.talks)
+            if self._direct is not None:
+                self._give_to_direct(self._direct)
+                talks = self._direct.hand_over(talks)
+            self._talks = self._known = talks
         await self._ask_silences(now_s, now)
         look = functools.partial(self._look, dict(self._talks), now_ns)
         made = await asyncio.to_thread(look)
@@ -162,20 +202,26 @@ class Notifier:
                 return None
             for notice in made.notices:
                 self._metrics.notices.labels(notice.receiver, "planned").inc()
+                talk = made.talks.get(notice.group) or self._talks.get(notice.group)
+                if talk is not None and any(map(is_own, talk.told.values())):
+                    self._own_notices.append(notice)
             self._metrics.notices.labels("", "superseded").inc(kept.superseded)
             self._metrics.notices.labels("", "dropped").inc(kept.dropped)
-        self._talks = made.talks
+        self._talks = self._known = made.talks
         self._left_out = made.left_out + self._book.left_out
         return made
 
     def _look(self, talks: dict[str, Talk], now_ns: int) -> Plan:
         scene = self._book.scene()
-        matchers = [matcher for route in self._settings.routes for matcher in route.matchers]
-        matchers += [matcher for silence in self._silences for matcher in silence.matchers]
-        self._fits.learn(matchers, [one.labels for one in scene.alerts])
+        self._learn(scene)
         return notices.plan(
             self._settings.routes, scene, talks, now_ns, silences=self._silences, fits=self._fits
         )
+
+    def _learn(self, scene: Scene) -> None:
+        matchers = [matcher for route in self._settings.routes for matcher in route.matchers]
+        matchers += [matcher for silence in self._silences for matcher in silence.matchers]
+        self._fits.learn(matchers, [one.labels for one in scene.alerts])
 
     async def _ask_silences(self, now_s: float, now: dt.datetime) -> None:
         if 0 <= now_s - self._silences_at_s < SILENCES_SECONDS:
@@ -202,6 +248,11 @@ class Notifying:
         self._metrics = metrics
         self._client = make_client() if file.receivers or tables else None
         self._book = Book(settings.external_labels)
+        self._own_book = Book(settings.external_labels)
+        self._own_book.begin(round(clock() * NS))
+        self.owned: Callable[[Alert], bool] = lambda _: False
+        """Whether an alert that was judged over the store is judged by `notify_own`'s caller."""
+        self._direct: Direct | None = None
         self._rounds = Rounds(settings.external_labels, settings.interval_s)
         self._was_leading = False
         self._news = asyncio.Event()
@@ -212,12 +263,16 @@ class Notifying:
             return
         url = settings.public_url
         self.senders = [Sender(each, self._client, url, metrics, clock) for each in tables]
-        if file.receivers:
-            self.notifier = Notifier(file, self._book, inventory, lead, metrics, clock)
         means = Means(client=self._client, external_url=url, clock=clock)
-        for table in file.receivers:
-            receiver = make_receiver(table, means)
-            self.outboxes.append(Outbox(table.name, receiver, inventory, lead, metrics, clock))
+        receivers = {table.name: make_receiver(table, means) for table in file.receivers}
+        if receivers:
+            direct = self._direct = Direct(file, receivers, lead, metrics, clock)
+            parts = (inventory, lead, metrics, clock)
+            self.notifier = Notifier(file, self._book, *parts, direct)
+            self.outboxes = [
+                Outbox(name, receiver, *parts, direct.delivered)
+                for name, receiver in receivers.items()
+            ]
         self._backlogs = dict.fromkeys((each.name for each in self.outboxes), (0.0, 0.0))
         for each in self.outboxes:
             self._watch(each.name)
@@ -232,6 +287,24 @@ class Notifying:
 
     async def notify(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
         """Returns soon, never raises: what could not be sent is sent after the next evaluation."""
+        await self._take(group, [each for each in alerts if not self.owned(each)], now_ns)
+
+    async def notify_own(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
+        """The same of alerts about this process, which it judged itself."""
+        self._own_book.note(group, alerts, now_ns)
+        is_direct = self._direct is not None and self._direct.is_needed
+        if self._lead.is_held():
+            await self._take(group, alerts, now_ns)
+        elif self.senders and (is_direct or self._cannot_be_seen()):
+            self._offer(self._rounds.due(group, alerts, now_ns))
+        self._news.set()
+
+    def _cannot_be_seen(self) -> bool:
+        """Whether the process that leads, if any, knows nothing new of this one."""
+        vitals = self._metrics.vitals
+        return bool(vitals.inventory.failing_s or vitals.commit.failing_s)
+
+    async def _take(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
         self._see_lead(now_ns)
         if self.notifier is not None:
             self._book.note(group, alerts, now_ns)
@@ -242,6 +315,9 @@ class Notifying:
             entries = await asyncio.to_thread(self._rounds.due, group, alerts, now_ns)
         else:
             entries = self._rounds.due(group, alerts, now_ns)
+        self._offer(entries)
+
+    def _offer(self, entries: Sequence[Entry]) -> None:
         for sender in self.senders:
             sender.offer(entries)
 
@@ -250,29 +326,33 @@ class Notifying:
             self.notifier.silences_changed()
             self._news.set()
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         if self._client is None:
             return
         try:
             async with asyncio.TaskGroup() as tasks:
                 if self.notifier is not None:
-                    tasks.create_task(self._plan_on(self.notifier))
-                    tasks.create_task(self._count_on())
+                    tasks.create_task(self._plan_on(self.notifier, steady))
+                    tasks.create_task(self._count_on(steady.like()))
                 for sender in self.senders:
-                    tasks.create_task(sender.run())
+                    tasks.create_task(sender.run(steady.like()))
                 for outbox in self.outboxes:
-                    tasks.create_task(outbox.run())
-        finally:
+                    tasks.create_task(outbox.run(steady.like()))
+        except asyncio.CancelledError:
+            # Only when the service stops: after a bug this is started again.
             await self._client.aclose()
+            raise
 
-    async def _plan_on(self, notifier: Notifier) -> None:
+    async def _plan_on(self, notifier: Notifier, steady: Steady) -> None:
         """Plan soon when there is news, else every few seconds."""
         while True:
-            self._see_lead(round(self._clock() * NS))
-            made = await notifier.plan_once()
-            if made is not None and made.notices:
-                for outbox in self.outboxes:
-                    outbox.wake.set()
+            with steady.round():
+                self._see_lead(round(self._clock() * NS))
+                made = await notifier.plan_once()
+                if made is not None and made.notices:
+                    for outbox in self.outboxes:
+                        outbox.wake.set()
+                await notifier.send_directly(self._own_book)
             await asyncio.sleep(PLAN_SECONDS)
             if not notifier.is_impatient:
                 try:
@@ -282,18 +362,22 @@ class Notifying:
                     pass
             self._news.clear()
 
-    async def _count_on(self) -> None:
+    async def _count_on(self, steady: Steady) -> None:
         while True:
-            try:
-                found = await asyncio.to_thread(self._inventory.notices.backlogs)
-            except InventoryError:
-                found = {}  # logged where notices are planned
-            now = moment(self._clock())
-            for name in self._backlogs:
-                one = found.get(name)
-                age_s = (now - one.oldest).total_seconds() if one else 0.0
-                self._backlogs[name] = (float(one.waiting) if one else 0.0, max(0.0, age_s))
+            with steady.round():
+                await self._count_backlogs()
             await asyncio.sleep(BACKLOG_SECONDS)
+
+    async def _count_backlogs(self) -> None:
+        try:
+            found = await asyncio.to_thread(self._inventory.notices.backlogs)
+        except InventoryError:
+            found = {}  # logged where notices are planned
+        now = moment(self._clock())
+        for name in self._backlogs:
+            one = found.get(name)
+            age_s = (now - one.oldest).total_seconds() if one else 0.0
+            self._backlogs[name] = (float(one.waiting) if one else 0.0, max(0.0, age_s))
 
     def _see_lead(self, now_ns: int) -> None:
         """Forget what was known from before this process gained the lead."""

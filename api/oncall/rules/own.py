@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from api.base.limits import OWN_SERIES_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from collector.contract.errors import StoreError
@@ -34,14 +35,15 @@ class OwnNumbers:
         self._own = own
         self._clock = clock
         host = printable(socket.gethostname())
-        self._place = {HOST: host, INSTANCE: f"{host}:{port}"}
+        self.place = {HOST: host, INSTANCE: f"{host}:{port}"}
         self._is_failing = False
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         """Write until cancelled. The first time after a while: before, the counters are empty."""
         while True:
             await asyncio.sleep(OWN_SECONDS)
-            await self.write()
+            with steady.round():
+                await self.write()
 
     async def write(self) -> int:
         samples = self.samples(round(self._clock() * NS))
@@ -59,7 +61,7 @@ class OwnNumbers:
 
     def samples(self, now_ns: int) -> list[Sample]:
         return [
-            Sample(Series(sample.name, {**sample.labels, **self._place}), sample.value, now_ns)
+            Sample(Series(sample.name, {**sample.labels, **self.place}), sample.value, now_ns)
             for family in self._metrics.registry.collect()
             for sample in family.samples
             if not math.isnan(sample.value)

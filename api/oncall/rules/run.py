@@ -99,6 +99,9 @@ def explain_all(
     except FabricscopeError as error:
         log.warning("alerts cannot be explained: %s", error)
         explained = [alert for _, alert in flat]
+    except Exception:
+        log.exception("alerts cannot be explained")
+        explained = [alert for _, alert in flat]
     after: dict[str, StandingAlerts] = {rule: {} for rule in alerts}
     for (rule, alert), marked in zip(flat, explained, strict=True):
         assert marked.labels == alert.labels, "an explanation makes no other alert"

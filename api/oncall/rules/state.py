@@ -179,20 +179,24 @@ def read_group(kept: KeptGroup) -> GroupDocument:
 # --- the inventory ------------------------------------------------------------------------------
 
 
+ROAD = "rules"
+"""Under which the quarantine has states that cannot be read."""
+
+
 def recall(inventory: Inventory) -> dict[str, GroupState]:
     groups, alerts = inventory.alerts.standing()
     states: dict[str, GroupState] = {}
     by_id: dict[str, GroupState] = {}
-    for each in groups:
-        document = read_group(each)
+    sound = inventory.quarantine.sound
+    read = sound(ROAD, "a rule group", groups, lambda each: (each, read_group(each)))
+    for each, document in read:
         state = GroupState(document.file, document.name)
         state.document = document
         state.is_recalled = True
         states[state.key] = by_id[each.rule_group] = state
-    for kept in alerts:
+    for kept, alert in sound(ROAD, "an alert", alerts, lambda one: (one, read_alert(one.document))):
         found = by_id.get(kept.rule_group)
         if found is not None:
-            alert = read_alert(kept.document)
             found.alerts.setdefault(kept.rule, {})[alert.labels] = alert
             found.kept[kept.rule, kept.fingerprint] = kept.document
     return states

@@ -21,6 +21,7 @@ import msgspec
 from alerts.rulebook.model import Alert, AlertState, Group
 from api.base.limits import ALERTS_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
@@ -123,6 +124,8 @@ class RuleTask:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._threads = ThreadPoolExecutor(GROUPS_AT_ONCE, thread_name_prefix="rules")
         self._is_failing = False
+        self._broken: set[str] = set()
+        """Groups whose last evaluation ended by a bug."""
         for state in (AlertState.PENDING, AlertState.FIRING):
             metrics.watch(
                 "fabric_service_alerts",
@@ -132,22 +135,26 @@ class RuleTask:
 
     # --- the clock -----------------------------------------------------------------------------
 
-    async def run(self) -> None:
+    async def run(self, steady: Steady) -> None:
         looked = float("-inf")
         try:
             while True:
                 if time.monotonic() - looked >= FILES_SECONDS:
                     looked = time.monotonic()
-                    await asyncio.to_thread(self._shelf.look)
-                    await self.prepare()
+                    with steady.round():
+                        await asyncio.to_thread(self._shelf.look)
+                        await self.prepare()
                 self._begin()
                 pause = asyncio.create_task(asyncio.sleep(TICK_SECONDS))
                 either = {pause, *self._running.values()}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 pause.cancel()
                 self._reap()
+        except asyncio.CancelledError:
+            await self._stop_asking()  # only when the service stops
+            raise
         finally:
-            await self._stop()
+            await self._end_running()  # after a bug it is started again: none must run twice
 
     async def prepare(self) -> bool:
         """Read the states, if this process leads; whether it does."""
@@ -178,6 +185,7 @@ class RuleTask:
     def forget(self) -> None:
         self._states = None
         self._last_ns.clear()
+        self._metrics.vitals.rules.rest()
 
     def due(self) -> list[tuple[Group, int]]:
         """Longest waiting first. A new group begins at its next moment, as in Prometheus."""
@@ -218,16 +226,19 @@ class RuleTask:
             )
 
     def _reap(self) -> None:
-        """Collect finished evaluations; a bug in one ends the service."""
+        """Forget finished evaluations; what became of each is counted in `evaluate`."""
         for key, task in list(self._running.items()):
             if task.done():
                 del self._running[key]
-                task.result()
 
-    async def _stop(self) -> None:
-        for task in self._running.values():
+    async def _end_running(self) -> None:
+        running, self._running = self._running, {}
+        for task in running.values():
             task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await asyncio.gather(*running.values(), return_exceptions=True)
+
+    async def _stop_asking(self) -> None:
+        await self._end_running()
         for _ in range(STOP_TRIES):
             if await asyncio.to_thread(self._asker.stop):
                 break
@@ -257,7 +268,14 @@ class RuleTask:
             self._say("lost", "another process does it")
         except (StoreError, Overloaded) as error:
             self._say("store_away", str(error))
+        except Exception:
+            # This group alone: its alerts stay as they are, and it is due again at its next moment.
+            if group.key not in self._broken:
+                log.exception("rule group %s broke", group.key)
+            self._broken.add(group.key)
+            self._metrics.rule_rounds.labels("broken").inc()
         else:
+            self._broken.discard(group.key)
             self._say("done", "")
         finally:
             self._metrics.rule_group_seconds.observe(time.perf_counter() - started)
@@ -350,6 +368,13 @@ class RuleTask:
     def _say(self, outcome: str, why: str) -> None:
         """Count how an evaluation ended; log an error when it begins."""
         self._metrics.rule_rounds.labels(outcome).inc()
+        pulse = self._metrics.vitals.rules
+        if outcome == "lost":
+            pulse.rest()
+        elif why:
+            pulse.fail(why)
+        else:
+            pulse.succeed()
         if why and not self._is_failing:
             log.warning("rules cannot be evaluated: %s", why)
         self._is_failing = bool(why)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from alerts.window.model import Grid
+from api.base.quarantine import Quarantine
 from api.jobs.correlate.readings import (
     Choice,
     GridReader,
@@ -68,6 +69,7 @@ class Told:
     ) -> None:
         self.series, self.labels = dict(series), dict(labels)
         self.names_asked = 0
+        self.quarantine = Quarantine()
 
     def query(
         self, sql: str, parameters: Mapping[str, Any], *, settings: Mapping[str, str] | None = None

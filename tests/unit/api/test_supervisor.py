@@ -8,7 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
+from api.base.limits import WORK_BREAKS_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.steady import Steady
 from api.http import works
 from api.http.works import Supervisor, Work
 
@@ -87,3 +89,52 @@ def test_stopping_ends_work_that_waits_to_start_again() -> None:
 
     with patch.object(works, "RESTART_SECONDS_MIN", 3600.0):
         asyncio.run(scene())
+
+
+def test_work_that_breaks_again_and_again_is_named_until_it_runs() -> None:
+    async def scene() -> None:
+        rounds = 0
+        done = asyncio.Event()
+
+        async def odd() -> None:
+            nonlocal rounds
+            rounds += 1
+            named.append(list(supervisor.failing))
+            if rounds <= WORK_BREAKS_MAX:
+                raise ValueError("one odd row")
+            done.set()
+            await asyncio.Event().wait()
+
+        supervisor = Supervisor({"odd": odd}, ServiceMetrics())
+        with patch.object(works, "RESTART_SECONDS_MAX", 3600.0):
+            async with supervisor.running(), asyncio.timeout(20):
+                await done.wait()
+                assert supervisor.failing == ["odd"]
+                with patch.object(works, "RESTART_SECONDS_MAX", 0.0):  # it has run for long
+                    assert supervisor.failing == []
+
+    named: list[list[str]] = []
+    asyncio.run(scene())
+    assert named == [[], [], [], ["odd"]]
+
+
+def test_rounds_that_break_again_and_again_are_named_until_one_is_well() -> None:
+    """Red before: a loop that goes on after each broken round never came to the supervisor."""
+    metrics = ServiceMetrics()
+    supervisor = Supervisor({}, metrics)
+    steady, beside = Steady("news", metrics), Steady("news", metrics)
+    named: list[list[str]] = []
+
+    def meet_an_odd_row() -> None:
+        raise ValueError("one odd row")
+
+    for _ in range(WORK_BREAKS_MAX):
+        with steady.round():
+            meet_an_odd_row()
+        with beside.round():
+            pass  # one that is well does not hide one that is not
+        named.append(supervisor.failing)
+    assert named == [[], [], ["news"]]
+    with steady.round():
+        pass
+    assert supervisor.failing == []

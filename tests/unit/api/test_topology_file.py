@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -174,10 +175,17 @@ def test_a_file_stands_in_where_nobody_can_be_asked(tmp_path: Path) -> None:
         now += 2 * CACHE_SECONDS
         cables.write_text("[[links]]\n")
         with pytest.raises(SettingsError, match=r"cables\.toml: .*missing"):
-            cache.at(None)
+            TopologyCache(inventory, lambda: now, file=str(cables)).at(None)
+        assert LEAF_PORT in cache.at(None).topology.link_of, "as it was last sound"
         cables.unlink()
+        now += 2 * CACHE_SECONDS
+        assert LEAF_PORT in cache.at(None).topology.link_of
+        (kept,) = inventory.quarantine.latest()
+        assert (kept.road, kept.count) == ("topology", 2)
+        assert re.search(r"cables\.toml: .*missing", kept.examples[0])
+        assert "No such file" in kept.examples[1]
         with pytest.raises(SettingsError, match="No such file"):
-            cache.at(None)
+            TopologyCache(inventory, lambda: now, file=str(cables)).at(None)
     finally:
         inventory.close()
 

@@ -11,6 +11,10 @@ from pydantic import BaseModel
 JSON = "application/json"
 Made = TypeVar("Made", bound=msgspec.Struct | BaseModel)
 Described = dict[int | str, dict[str, Any]]
+CONFLICT: Described = {
+    409: {"description": "Its state does not allow that, or a bound is reached: `rule` names it."}
+}
+"""For a route that changes something which may have changed, or of which there may be too many."""
 
 
 def answer(body: msgspec.Struct) -> Response:
@@ -36,9 +40,14 @@ def documented(
     status: int = 200,
     body: type[msgspec.Struct] | None = None,
     others: Described | None = None,
+    schema: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Arguments of a route whose answer, and request, FastAPI describes but does not make."""
-    content = {JSON: {"schema": inline_schema(kind)}}
+    """Arguments of a route whose answer, and request, FastAPI describes but does not make.
+
+    ``schema`` stands for the struct's own where that says too little. The errors that every such
+    route may answer with are not listed here: `api.http.refusals` shows them.
+    """
+    content = {JSON: {"schema": schema or inline_schema(kind)}}
     responses = {status: {"description": description, "content": content}, **(others or {})}
     options = {"status_code": status, "response_class": Response, "responses": responses}
     return options | ({"openapi_extra": body_of(body)} if body is not None else {})

@@ -67,7 +67,7 @@ async def read_telemetry(
     Its bytes are counted when they are there, whatever becomes of them.
     """
     sender = ingest_sender(request)
-    with over_counted(parts, protocol):
+    with over_counted(parts, protocol, sender):
         account = parts.ingest.budgets.enter(sender)
     body = await read_body(request, parts.ingest, held)
     account.take_bytes(len(body))
@@ -75,12 +75,14 @@ async def read_telemetry(
 
 
 @contextlib.contextmanager
-def over_counted(parts: Context, protocol: str) -> Iterator[None]:
+def over_counted(parts: Context, protocol: str, sender: Sender) -> Iterator[None]:
     """Count a request that is refused whole, by the budget."""
     try:
         yield
     except Over as error:
-        parts.metrics.refuse(protocol, {error.body.rule: 1})
+        refused = {error.body.rule: 1}
+        parts.metrics.refuse(protocol, refused)
+        parts.ingest.note_refused(protocol, refused, error.body.detail, sender.name)
         raise
 
 

@@ -50,7 +50,7 @@ def range_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tu
     if job.state is JobState.ENDED:
         ended = max(job.last_seen, job.ended_at or job.last_seen)
         now_ms = min(now_ms, round(ended.timestamp() * 1000) + 1)
-    return parse_range_ms(begin, end, now_ms, RANGE_MS_DEFAULT)
+    return parse_range_ms(begin, end, now_ms, RANGE_MS_DEFAULT, STORE_MS_MAX)
 
 
 def span_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tuple[int, int]:
@@ -62,7 +62,8 @@ def span_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tup
 def range_to_now(
     parts: Context, begin: str | None, end: str | None, default_ms: int = RANGE_MS_DEFAULT
 ) -> tuple[int, int]:
-    return parse_range_ms(begin, end, round(parts.clock() * 1000), default_ms)
+    now_ms = round(parts.clock() * 1000)
+    return parse_range_ms(begin, end, now_ms, default_ms, STORE_MS_MAX)
 
 
 def refuse_far_future(time_ms: int, name: str) -> None:

@@ -61,12 +61,23 @@ export async function send(url: string, init: RequestInit = {}): Promise<Respons
 }
 
 async function failure(response: Response): Promise<Failure> {
-  const problem = await response.json().catch(() => ({}));
+  const text = await response.text().catch(() => "");
+  const problem = parsed(text);
   return new Failure(
     response.status,
     String(problem.title ?? response.statusText ?? `Status ${response.status}`),
     String(problem.detail ?? problem.error ?? ""),
   );
+}
+
+/** A problem's JSON; of plain text (`/readyz`) its first line as the title, the others as detail. */
+function parsed(text: string): Record<string, unknown> {
+  try {
+    return JSON.parse(text);
+  } catch {
+    const [title, ...others] = text.startsWith("<") ? [] : text.trim().split("\n");
+    return title ? { title, detail: others.join("; ") } : {};
+  }
 }
 
 export async function ask<T>(path: string, params: Params = {}, abort?: AbortSignal): Promise<T> {

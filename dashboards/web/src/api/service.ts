@@ -235,3 +235,24 @@ export interface SeriesCounts {
 export async function askSeriesCounts(abort: AbortSignal): Promise<SeriesCounts> {
   return (await ask<Status<SeriesCounts>>("/api/v1/status/tsdb", { limit: 20 }, abort)).data;
 }
+
+// --- what was refused or left out ------------------------------------------------------------------
+
+/** Things of one kind that the service refused, or left out when it read them. */
+export interface Oddity {
+  readonly road: string;
+  readonly reason: string;
+  readonly sender: string;
+  readonly count: number;
+  readonly examples: readonly string[];
+  readonly last_at: string;
+}
+
+export interface Refused {
+  readonly refused: readonly Oddity[];
+  readonly quarantined: readonly Oddity[];
+}
+
+export async function askRefused(abort: AbortSignal): Promise<Refused> {
+  return await ask<Refused>("/v1/refused", {}, abort);
+}

@@ -1,11 +1,11 @@
 /** Agents that something is wrong with, their versions, and where series come from. */
-import type { Reading, SeriesCounts } from "../api/service";
+import type { Oddity, Reading, Refused, SeriesCounts } from "../api/service";
 import { count, moment, si } from "../format";
 import { href } from "../route";
 import { Badge, Panel } from "../ui/panel";
 import { Empty } from "../ui/states";
 import { Table } from "../ui/table";
-import { AGENTS_SHOWN, type AgentTrouble, agentWords } from "./service-questions";
+import { AGENTS_SHOWN, type AgentTrouble, agentWords, oddityWords } from "./service-questions";
 import "../style/settings.css";
 
 export type AgentTroubles = Readonly<Record<AgentTrouble, readonly Reading[]>>;
@@ -185,6 +185,38 @@ export function SeriesPanels({
         )}
       </Panel>
     </>
+  );
+}
+
+/** What was refused at the door, and what is stored and cannot be used. */
+export function Odd({ found, now }: { found: Refused; now: number }) {
+  const rows = [
+    ...found.refused.map((one) => ({ ...one, what: "refused" })),
+    ...found.quarantined.map((one) => ({ ...one, what: "left out" })),
+  ];
+  return (
+    <Panel
+      title="Refused and left out"
+      hint="Since this process started: refused is lost, left out is stored and judged by nothing"
+    >
+      {rows.length ? (
+        <Table
+          label="Refused and left out"
+          rows={rows}
+          keyOf={(one: Oddity & { what: string }) =>
+            `${one.what} ${one.road} ${one.reason} ${one.sender}`
+          }
+          columns={[
+            { name: "What", show: (one) => one.what },
+            { name: "By", show: (one) => one.road, by: (one) => one.road },
+            { name: "Why", show: (one) => <code>{one.reason}</code>, by: (one) => one.reason },
+            { name: "Last", show: (one) => oddityWords(one, now) },
+          ]}
+        />
+      ) : (
+        <Empty title="Everything that came could be used" />
+      )}
+    </Panel>
   );
 }
 

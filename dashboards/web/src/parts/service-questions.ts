@@ -2,6 +2,7 @@
  * What is asked about the service and its agents, in PromQL. The service writes its own numbers every
  * 15 seconds (setting own_numbers); windows hold at least two of them. As the Grafana board "itself".
  */
+import type { Oddity } from "../api/service";
 import { count, digits, duration, si } from "../format";
 
 /** Losses and refusals are counted over this (knob self_loss_window of the rule pack). */
@@ -37,6 +38,9 @@ export const OVERVIEW = {
   evaluations: 'sum(increase(fabric_service_evaluations_total{outcome="done"}[5m]))',
   evaluation:
     "sum(rate(fabric_service_evaluation_seconds_sum[5m])) / sum(rate(fabric_service_evaluation_seconds_count[5m]))",
+  behind: "max(fabric_service_evaluation_behind_seconds)",
+  outstanding: "max by (state) (fabric_service_evaluation_hosts) > 0",
+  notJudged: "max by (job, missing) (fabric_job_not_judged_ratio)",
   evaluationSlowest: slowest("fabric_service_evaluation_seconds", 0.99, "5m"),
   samples: "sum(rate(fabric_service_samples_total[1m]))",
   refused: `sum by (protocol, rule) (${counted("fabric_service_refused_total")})`,
@@ -207,4 +211,12 @@ export function agentWords(
     case "refused":
       return `${count(Math.round(value), "sample")} refused by rule ${labels.rule ?? "?"}`;
   }
+}
+
+/** One kind of odd things in a line: how many, since when quiet, and the last example. */
+export function oddityWords(oddity: Oddity, now: number): string {
+  const age = Math.max(0, now - Date.parse(oddity.last_at) / 1000);
+  const example = oddity.examples.at(-1);
+  const sender = oddity.sender ? ` of ${oddity.sender}` : "";
+  return `${count(oddity.count, "time")}${sender}, ${duration(Math.round(age))} ago${example ? `: ${example}` : ""}`;
 }

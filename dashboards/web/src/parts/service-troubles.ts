@@ -14,6 +14,8 @@ export type Numbers = Readonly<Record<keyof typeof OVERVIEW, readonly Reading[]>
 
 /** A process needs so long before its numbers prove that something does not happen. */
 const WARM_UP_SECONDS = 300;
+/** Evaluations that lag by less are usual when an agent was late once. */
+const LATE_SECONDS = 10;
 /** Clocks that differ by more make "now" here another time than there. */
 const CLOCK_SECONDS_MAX = 10;
 
@@ -62,7 +64,7 @@ function ofProcess(about: About, numbers: Numbers | undefined, now: number): Tro
   if (about.notReady)
     found.push({
       tone: "bad",
-      text: `Store or inventory does not answer: ${about.notReady}`,
+      text: `The service is not ready: ${about.notReady}`,
       runbook: "service-store",
     });
   const isWarm = now - about.startedAt > WARM_UP_SECONDS;
@@ -81,11 +83,32 @@ function ofProcess(about: About, numbers: Numbers | undefined, now: number): Tro
         runbook: "evaluation",
       });
   }
+  found.push(...ofLateData(numbers));
   if (Math.abs(about.clockAhead) > CLOCK_SECONDS_MAX)
     found.push({
       tone: "warn",
       text: `This browser's clock is ${duration(Math.abs(about.clockAhead))} ${about.clockAhead > 0 ? "ahead of" : "behind"} the service's: "now" is another time here than there`,
       runbook: "",
+    });
+  return found;
+}
+
+/** Data that come late make verdicts late, not wrong: who looks must know that they are. */
+function ofLateData(numbers: Numbers | undefined): Trouble[] {
+  const found: Trouble[] = [];
+  const behind = number(numbers?.behind) ?? 0;
+  const outstanding = numbers?.outstanding.find(({ labels }) => labels.state === "outstanding");
+  if (behind >= LATE_SECONDS)
+    found.push({
+      tone: "warn",
+      text: `Data come late: faults are looked for up to ${duration(behind)} ago${outstanding ? `, and ${count(outstanding.value, "host")} outstanding` : ""}`,
+      runbook: "evaluation",
+    });
+  for (const one of numbers?.notJudged.slice(0, 3) ?? [])
+    found.push({
+      tone: "warn",
+      text: `Job ${one.labels.job ?? "?"} is not judged: ${Math.round(one.value * 100)} % of its ${one.labels.missing ?? "data"} are missing`,
+      runbook: "evaluation",
     });
   return found;
 }

@@ -6,7 +6,7 @@ vi.stubGlobal("sessionStorage", { getItem: () => null });
 
 const { troublesOf, isLate, runbookOf, hasPack, number } = await import("./service-troubles");
 const { read, write, matchersOf } = await import("./service-matchers");
-const { OVERVIEW, agentWords, charts, legend } = await import("./service-questions");
+const { OVERVIEW, agentWords, charts, legend, oddityWords } = await import("./service-questions");
 const { together } = await import("../api/service");
 
 const NOW = 1_800_000_000;
@@ -53,6 +53,20 @@ describe("what is wrong with the service", () => {
     const [first] = troubles({ about: { notReady: "store: no connection" } });
     expect(first).toMatchObject({ tone: "bad", runbook: "service-store" });
     expect(first?.text).toContain("no connection");
+  });
+  it("late data are a reason for late verdicts", () => {
+    const late = troubles({
+      numbers: {
+        behind: one(32),
+        outstanding: [{ labels: { state: "outstanding" }, value: 7 }],
+        notJudged: [{ labels: { job: "llama", missing: "records" }, value: 0.4 }],
+      },
+    });
+    expect(late.map(({ text }) => text)).toEqual([
+      "Data come late: faults are looked for up to 32 s ago, and 7 hosts outstanding",
+      "Job llama is not judged: 40 % of its records are missing",
+    ]);
+    expect(troubles({ numbers: { behind: one(5) } })).toEqual([]);
   });
   it("no evaluation is reported only once there was time for one", () => {
     expect(troubles({ numbers: { evaluations: one(0) } })[0]?.text).toContain(
@@ -189,6 +203,21 @@ describe("questions", () => {
     expect(charts("90s").every(({ curves }) => Object.keys(curves).length)).toBe(true);
     expect(charts("90s")[0]?.curves.samples).toContain("[90s]");
   });
+  it("describe what was refused or left out, with the last example", () => {
+    const odd = {
+      road: "window",
+      reason: "no port",
+      sender: "",
+      count: 2,
+      examples: ["a{}", "b{}"],
+      last_at: iso(NOW - 60),
+    };
+    expect(oddityWords(odd, NOW)).toBe("2 times, 60 s ago: b{}");
+    expect(oddityWords({ ...odd, sender: "rack-7", examples: [] }, NOW)).toBe(
+      "2 times of rack-7, 60 s ago",
+    );
+  });
+
   it("describe what is wrong with agents", () => {
     expect(agentWords("source", 90, { source: "nvml" })).toBe("cannot read nvml, for 90 s");
     expect(agentWords("rejected", 1, { status: "422" })).toBe("1 batch rejected (HTTP 422)");

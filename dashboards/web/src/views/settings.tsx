@@ -7,6 +7,7 @@ import {
   askCurves,
   askNotices,
   askNumbers,
+  askRefused,
   askRuleBook,
   askSeriesCounts,
   askSilences,
@@ -15,7 +16,7 @@ import {
   silence,
 } from "../api/service";
 import { ServiceTiles, ServiceVerdict } from "../parts/service";
-import { AgentTable, AgentVersions, SeriesPanels } from "../parts/service-agents";
+import { AgentTable, AgentVersions, Odd, SeriesPanels } from "../parts/service-agents";
 import { keepName, ownName, Preferences, ServiceLinks } from "../parts/service-browser";
 import { matchersOf, write } from "../parts/service-matchers";
 import {
@@ -283,6 +284,7 @@ function AgentTab() {
     },
     every(30),
   );
+  const odd = useResource("refused", askRefused, every(15));
   const series = useResource(
     "series",
     async (abort) => {
@@ -306,6 +308,9 @@ function AgentTab() {
       </Shown>
       <Shown resource={series} what="series">
         {({ counts, refused }) => <SeriesPanels counts={counts} refused={refused} />}
+      </Shown>
+      <Shown resource={odd} what="refusals">
+        {(found) => <Odd found={found} now={now.value} />}
       </Shown>
     </>
   );
