@@ -66,10 +66,10 @@ SERIES_NEW_A_MINUTE_PER_HOST_MAX: Final = 50_000
 
 SERIES_A_DAY_MAX: Final = 5_000_000
 """Different series of one sender in a day (UTC), counted to 3 %: ten times the largest Prometheus
-servers, whose pods come and go. → 429; known series of the same request are stored"""
+servers, whose pods come and go. → new series are refused until midnight, known ones are stored"""
 
 SERIES_A_DAY_PER_HOST_MAX: Final = 100_000
-"""The same of a bound token, for each host: its 5,000, with twenty jobs' processes. → 429"""
+"""The same of a bound token, for each host: its 5,000, with twenty jobs' processes."""
 
 HOSTS_NEW_A_MINUTE_MAX: Final = 1_000
 """Hosts of one sender that neither the inventory nor this process knows. A fleet of 10,000 that one

@@ -10,6 +10,7 @@ from api.base.limits import (
     SERIES_A_DAY_PER_HOST_MAX,
     SERIES_NEW_A_MINUTE_PER_HOST_MAX,
 )
+from api.data.ingest import budgets
 from api.http.settings import ServiceSettings
 from tests.stands import senders
 from tests.stands.service import InProcess, eventually, in_process
@@ -121,6 +122,29 @@ def test_a_native_batch_is_refused_whole_and_counted(tmp_path: Path) -> None:
         assert known.status_code == 200, "a known table needs no room"
         assert refused(service, "native", "SERIES_NEW_A_MINUTE_MAX") == 1
         assert senders.native(service, junk(0, 10), OTHER, host="node-b").status_code == 200
+
+
+def test_past_a_day_s_series_new_ones_are_refused_for_good_and_known_ones_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sender that tried them again until midnight would send nothing else."""
+    monkeypatch.setattr(budgets, "SERIES_A_DAY_PER_HOST_MAX", 100)
+    with in_process(tmp_path, settings=settings_of(tmp_path, tokens=True)) as service:
+        service.client.headers["Authorization"] = f"Bearer {ADMIN}"
+        assert senders.native(service, junk(0, 90), AGENT, host="node-a").json()["stored"] == 90
+        answer = senders.native(service, junk(60, 60), AGENT, host="node-a")
+        assert answer.json()["refused"] == {"SERIES_A_DAY_MAX": 30}
+        assert answer.json()["stored"] == 30
+        answer = senders.remote(service, junk(1_000, 50), AGENT)
+        assert answer.status_code == 400
+        assert " by SERIES_A_DAY_MAX" in answer.text
+        answer = senders.otlp(service, junk(2_000, 50), AGENT)
+        assert answer.status_code == 200
+        assert b" by SERIES_A_DAY_MAX" in answer.content
+        # The count is an estimate, so a few more or less are taken.
+        assert 90 <= count(service, JUNK_SQL) <= 120
+        known = senders.native(service, junk(0, 90), AGENT, host="node-a")
+        assert (known.json()["refused"], known.json()["stored"]) == ({}, 90)
 
 
 @pytest.mark.parametrize("send", [senders.native, senders.remote, senders.otlp])

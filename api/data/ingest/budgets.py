@@ -46,8 +46,9 @@ UNLIMITED: Final = 1 << 62
 BYTES, SAMPLES = "BYTES_A_MINUTE_MAX", "SAMPLES_A_MINUTE_MAX"
 SERIES_NEW, HOSTS_NEW = "SERIES_NEW_A_MINUTE_MAX", "HOSTS_NEW_A_MINUTE_MAX"
 SERIES_DAY = "SERIES_A_DAY_MAX"
-RULES: Final = frozenset({BYTES, SAMPLES, SERIES_NEW, HOSTS_NEW, SERIES_DAY})
-"""Rules by which a sender is over its budget: these alone are answered with 429."""
+RULES: Final = frozenset({BYTES, SAMPLES, SERIES_NEW, HOSTS_NEW})
+"""Budgets of a minute: past one the answer is 429, and the sender tries again. Past that of a day
+new series are refused for good: a request that is tried again until midnight blocks its queue."""
 
 
 class Sender(msgspec.Struct, frozen=True):
@@ -236,9 +237,6 @@ class Account:
     def over(self, rule: str, count: int) -> Over:
         """The refusal of a request that is ``count`` past a rule, as an answer."""
         with self._lock:
-            if rule == SERIES_DAY:
-                why = f"has more than {self.sizes.series_day:.0f} series today"
-                return Over(rule, self.sender, why, int(MINUTE_SECONDS))
             if rule == HOSTS_NEW:
                 why = f"names more than {self.sizes.hosts_new:.0f} new hosts a minute"
                 return Over(rule, self.sender, why, self._hosts.wait_seconds(count))
@@ -289,6 +287,14 @@ class Allowance:
             return HOSTS_NEW if news else None
         self.new_hosts.update(dict.fromkeys(news))
         return None
+
+    def is_past_day(self, count: int) -> bool:
+        """Whether so many new series are too many for today."""
+        return self._series_rule == SERIES_DAY and count > self.series
+
+    def charge(self, count: int) -> None:
+        """Count series that were read, and then refused by another rule."""
+        self._learned += count
 
     def check_series(self, count: int) -> None:
         """Raise Over unless a whole batch with so many new series may come.

@@ -66,6 +66,15 @@ class Door:
             return None
         return self._allowance.take_hosts(hosts, self._known)
 
+    def is_past_day(self, count: int) -> bool:
+        """Whether a sender has had its series of today, or has not room for so many more."""
+        return self._allowance is not None and self._allowance.is_past_day(count)
+
+    def charge(self, count: int) -> None:
+        """Count series that were read, and then refused by another rule."""
+        if self._allowance is not None:
+            self._allowance.charge(count)
+
     def check_series(self, count: int) -> None:
         """Raise Over unless a whole batch may bring so many new series."""
         if self._allowance is not None:

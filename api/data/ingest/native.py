@@ -8,12 +8,13 @@ import msgspec
 import numpy as np
 
 from api.base.host_names import Hosts, hosts_named
+from api.data.ingest.budgets import SERIES_DAY
 from api.data.ingest.columns import Acceptance, SampleColumns, UInt32s, merge_counts, sort_out
 from api.data.ingest.commit import Write
 from api.data.ingest.door import FOREIGN_HOST, OPEN, Door
 from api.data.ingest.identities import BAD_IDENTITY, odd_names
 from api.data.ingest.records import accept_collectives, accept_steps
-from api.data.ingest.series import ROW_RULES, NativeTable, NativeTables, check_index
+from api.data.ingest.series import ROW_RULES, NativeTable, NativeTables, NewSeries, check_index
 from collector.contract.identity import LABELS_MAX, canonical_labels
 from collector.contract.model import EVENT_TEXT_BYTES_MAX, Event
 from collector.contract.wire import Batch, decode_batch
@@ -39,8 +40,9 @@ def decode_native(
 ) -> NativeRequest:
     """Raises WireError if it is no batch, Over if its sender must wait before it may bring it.
 
-    What breaks a rule is refused, by its name. A sender that is over its budget is refused whole
-    batches: its agent keeps them and tries again, so nothing is lost.
+    What breaks a rule is refused, by its name. A sender that is over a budget of a minute is
+    refused whole batches: its agent keeps them and tries again, so nothing is lost. Past its series
+    of a day it loses new ones alone: batches that wait until midnight would hold up all others.
     """
     batch = decode_batch(body)
     table = tables.recognise(batch, door)
@@ -65,7 +67,12 @@ def decode_native(
     steps = accept_steps(batch, acceptance, door.hosts)
     days = columns.days()
     news = tables.unwritten(batch.agent, table, days)
-    if news:
+    if news and door.is_past_day(len(news)):
+        columns, past_day = without_series(columns, news)
+        # What the store knows of the table stays as it was.
+        days, news = [], []
+        bad_series = merge_counts(bad_series, past_day)
+    elif news:
         door.check_series(len(news))
     count = len(columns) + len(events) + sum(len(each.rows or ()) for each in (collectives, steps))
     door.settle(count, (new.series for new in news))
@@ -84,6 +91,14 @@ def decode_native(
         refused=merge_counts(bad_series, bad_times, bad_events, collectives.refused, steps.refused),
         complaint=complaint,
     )
+
+
+def without_series(
+    columns: SampleColumns, news: list[NewSeries]
+) -> tuple[SampleColumns, dict[str, int]]:
+    """The samples of other series, and how many there were of these."""
+    is_new = np.isin(columns.series, np.array([new.series for new in news], dtype=np.uint64))
+    return columns.select(~is_new), {SERIES_DAY: int(is_new.sum())}
 
 
 def refused_series(table: NativeTable, rows: UInt32s) -> tuple[dict[str, int], str]:

@@ -123,8 +123,12 @@ class NativeTables:
         key = batch.table_digest(), door.hosts
         table = self._tables.get(key)
         if table is None:
-            door.check_series(1)
+            is_past_day = door.is_past_day(1)
+            if not is_past_day:
+                door.check_series(1)
             table = read_table(batch, door.hosts, self._names)
+            if is_past_day:
+                door.charge(len(table.series))
             table.used_s = self._ticks()
             self._tables[key] = table
             self._rows += size_of(table)

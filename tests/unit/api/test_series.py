@@ -6,6 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from api.base.host_names import ANY_HOST, Hosts
+from api.base.limits import TABLE_IDLE_SECONDS
 from api.data.ingest import series as module
 from api.data.ingest.series import NativeTables, NewSeries, RemoteSeries, check_index, read_table
 from collector.contract import wire
@@ -180,3 +182,58 @@ def test_series_that_had_samples_are_taken_once() -> None:
     known.unwritten(ints(row), ints(DAY))
     assert known.take_used() == [row]
     assert known.take_used() == []
+
+
+def test_a_table_that_is_not_used_is_forgotten() -> None:
+    now_s = 0.0
+    tables = NativeTables(ticks=lambda: now_s)
+    first = tables.recognise(batch(("a", {})))
+    tables.recognise(batch(("b", {})))
+    now_s = TABLE_IDLE_SECONDS
+    assert tables.recognise(batch(("a", {}))) is first
+    now_s += 1
+    tables.recognise(batch(("c", {})))
+    assert len(tables) == 2, "b was idle"
+    assert tables.recognise(batch(("a", {}))) is first
+
+
+def test_tables_are_bounded_by_their_rows_not_by_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "TABLE_ROWS_CACHED_MAX", 10)
+    tables = NativeTables()
+    for name in "abcd":
+        tables.recognise(batch((name, {})))
+    assert len(tables) == 4
+    tables.recognise(batch(*((f"m{number}", {}) for number in range(8))))
+    assert len(tables) == 1, "one table with eight rows"
+
+
+def test_remote_series_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHED_BYTES_MAX", 10_000)
+    known = RemoteSeries()
+    for number in range(3):
+        add(known, bytes([number]) * 10, (("__name__", "m"), ("n", str(number))))
+    known.make_room()
+    assert len(known.labels) == 3
+    add(known, b"k" * 6_000, (("__name__", "m"), ("long", "x" * 6_000)))
+    known.make_room()
+    assert not known.labels
+    assert not known.rows
+
+
+def test_a_row_is_refused_for_a_reserved_name_or_a_foreign_host() -> None:
+    known = RemoteSeries()
+    labels: list[Labels] = [
+        (("__name__", "m"), ("host", "own")),
+        (("__name__", "m"), ("host", "other")),
+        (("__name__", "fabric_incident"), ("host", "other")),
+        (("__name__", "m"),),
+    ]
+    rows = ints(*(add(known, None, each) for each in labels))
+    assert {rule: each.tolist() for rule, each in known.refused(rows, ANY_HOST).items()} == {
+        "reserved_name": [False, False, True, False]
+    }
+    bound = known.refused(rows, Hosts.of(["own"]))
+    assert bound["foreign_host"].tolist() == [False, True, False, False]
+    assert known.refused(rows[:1], Hosts.of(["own"])) == {}
