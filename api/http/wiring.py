@@ -65,25 +65,8 @@ def wire(
 ) -> Context:
     """All parts over this store and inventory. Raises SettingsError for bad settings."""
     metrics = ServiceMetrics(clock)
-    quarantine = Quarantine(clock, lambda road: metrics.quarantined.labels(road).inc())
-    store.quarantine = inventory.quarantine = quarantine
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
-    feed = InventoryFeed(
-        inventory,
-        load_catalog(),
-        lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC),
-        quarantine,
-    )
-    ingest = Ingest(
-        store,
-        feed,
-        metrics,
-        clock,
-        retention_days=settings.retention_days.samples,
-        names=Names(load_catalog(), accepts_alerts=settings.accept_alerts),
-    )
-    ingest.budgets.factor = settings.sender_budgets
-    ingest.budgets.hosts.update(inventory.hosts.names(HOSTS_KNOWN_MAX // 2))
+    ingest = make_ingest(settings, store, inventory, metrics, clock)
     ingest.captures = captures = Captures(inventory, clock)
     topologies = TopologyCache(
         inventory, clock, file=settings.topology_file, plan=settings.topology_plan
@@ -141,9 +124,44 @@ def wire(
         supervisor=Supervisor(works, metrics),
         wellbeing=Wellbeing(metrics.vitals, store, inventory, ingest.commit, watch, lead),
     )
-    works |= works_of(context, feed, evaluation, roll, rules)
+    works |= works_of(context, ingest.feed, evaluation, roll, rules)
     works["self watch"] = own_rules.run
     return context
+
+
+def make_ingest(
+    settings: ServiceSettings,
+    store: Store,
+    inventory: Inventory,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+) -> Ingest:
+    """The door for senders; hosts of the inventory are not new to it."""
+    ingest = Ingest(
+        store,
+        make_feed(store, inventory, metrics, clock),
+        metrics,
+        clock,
+        retention_days=settings.retention_days.samples,
+        names=Names(load_catalog(), accepts_alerts=settings.accept_alerts),
+    )
+    ingest.budgets.factor = settings.sender_budgets
+    ingest.budgets.hosts.update(inventory.hosts.names(HOSTS_KNOWN_MAX // 2))
+    return ingest
+
+
+def make_feed(
+    store: Store, inventory: Inventory, metrics: ServiceMetrics, clock: Callable[[], float]
+) -> InventoryFeed:
+    """The inventory's feed; odd rows of it, of the store and of the inventory meet in one place."""
+    quarantine = Quarantine(clock, lambda road: metrics.quarantined.labels(road).inc())
+    store.quarantine = inventory.quarantine = quarantine
+    return InventoryFeed(
+        inventory,
+        load_catalog(),
+        lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC),
+        quarantine,
+    )
 
 
 def sqlite_file(url: str) -> Path | None:
