@@ -46,15 +46,13 @@ BYTES_A_MINUTE_MAX: Final = 4 << 30
 or for any. 70 MB/s is more than a hundred Prometheus servers send. → 429, Retry-After"""
 
 BYTES_A_MINUTE_PER_HOST_MAX: Final = 128 << 20
-"""The same of a token that is bound to named hosts, for each of them: an agent sends 2 MB, and what
-it spooled in an hour's outage within a minute. → 429, Retry-After"""
+"""The same of a token for named hosts, for each: an agent's 2 MB, and an hour's spool. → 429"""
 
 SAMPLES_A_MINUTE_MAX: Final = 300_000_000
 """Samples and records of one sender: five million a second, all that two cores take. → 429"""
 
 SAMPLES_A_MINUTE_PER_HOST_MAX: Final = 20_000_000
-"""The same of a bound token, for each host: 5,000 series a second, and an hour of them that was
-spooled. → 429, Retry-After"""
+"""The same of a token for named hosts, for each: 5,000 a second, and an hour's spool. → 429"""
 
 SERIES_NEW_A_MINUTE_MAX: Final = 1_000_000
 """Series of one sender that this process has not seen today. All of a sender's are new at its or
@@ -79,12 +77,10 @@ HOSTS_NEW_AT_ONCE_MAX: Final = 5_000
 """So many of them may come together, if none came before: a large fleet's first minute."""
 
 HOSTS_KNOWN_MAX: Final = 1_000_000
-"""Names of hosts that count as known, about 100 MB. Past it those that were not named for longest
-are forgotten, and count as new."""
+"""Names of hosts that are not new, about 100 MB. Past it those not named for longest are new."""
 
 SENDERS_KEPT_MAX: Final = 10_000
-"""Senders whose budgets are kept, about 20 MB. Past it the one that was quiet longest begins with
-full budgets again."""
+"""Senders whose budgets are kept, about 20 MB. The one quiet longest begins anew."""
 
 PENDING_ROWS_MAX: Final = 4_000_000
 """Rows that wait for the store: about 150 MB, and several seconds of its work. → 503, retry"""
@@ -107,11 +103,10 @@ ACCEPT_FUTURE_SECONDS: Final = 600
 
 TABLE_ROWS_CACHED_MAX: Final = 20_000_000
 """Rows of all native series tables that are cached, 300 bytes each: 4,000 hosts with 5,000 series.
-The tables that were used longest ago are evicted, and read again when they come."""
+The tables used longest ago are evicted."""
 
 TABLE_IDLE_SECONDS: Final = 900.0
-"""A native series table that was not used for this long is evicted. Agents use theirs every few
-seconds; what stays is a host that is gone, or junk."""
+"""A native series table that was idle for longer is evicted: agents use theirs all the time."""
 
 WRITTEN_SERIES_CACHED_MAX: Final = 20_000_000
 """Series of all agents that are remembered as written today, 160 MB. Past it the agents that wrote
@@ -133,8 +128,7 @@ METADATA_CACHED_BYTES_MAX: Final = 64 << 20
 """Their texts together: 600 bytes each. Past it the cache is cleared."""
 
 CACHED_BYTES_MAX: Final = 512 << 20
-"""Bytes of the names and labels in each of the caches of series of remote write and OTLP: 500 for
-each of a million series. Past it the cache is cleared."""
+"""Bytes of keys in each cache of remote write and OTLP: 500 a series. Past it it is cleared."""
 
 REMOTE_SERIES_MAX: Final = 200_000
 """Series in one remote-write request; Prometheus sends 2,000 at most by default. → 413"""
@@ -516,13 +510,11 @@ HEALTH_HOSTS_MAX: Final = 200_000
 it, by name, have none."""
 
 GHOST_SEEN_SECONDS: Final = 600
-"""A host that was seen for less than this, from the first to the last time, and is silent may be a
-typing error, a test or junk: a ghost."""
+"""A host that was seen for less, from first to last, may be a typing error or junk: a ghost."""
 
 GHOST_LISTED_SECONDS: Final = 1_800
-"""How long after its last sign a ghost stays in `/v1/health`, in placement and in `/v1/hosts`,
-which shows it again with `all=true`. A machine that dies while it is set up is seen for that long.
-"""
+"""How long after its last sign a ghost stays in `/v1/health`, in placement and in `/v1/hosts`
+(`all=true` shows it): a machine that dies while it is set up is seen for that long."""
 
 GHOST_KEPT_DAYS: Final = 7
 """How long after its last sign the inventory forgets a ghost. Its samples stay as others do."""
