@@ -154,7 +154,7 @@ def test_a_client_that_never_reads_frees_its_place(stage: Stage) -> None:
     with patch.object(streams, "LIVE_SEND_SECONDS", 0.2), socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect((address.host, address.port))
-        deaf.sendall(b"GET /v1/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        deaf.sendall(b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         eventually(lambda: clients(stage) == 1, "it listens, alone")
 
         with (

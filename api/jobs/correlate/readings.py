@@ -82,6 +82,14 @@ class Target(msgspec.Struct, frozen=True):
 
     choices: tuple[Choice, ...]
     keys: tuple[str, ...]
+    may_lack_host: bool = False
+    """Whether a series without a host is of one nevertheless: a machine's exporter, read from a
+    file, names its GPUs and not itself."""
+
+    def odd(self, key: Sequence[str]) -> str:
+        """Why this key names no thing; empty: it does."""
+        first = 1 if self.may_lack_host and not key[0] else 0
+        return odd_part(self.keys[first:], key[first:])
 
 
 class Name(msgspec.Struct, frozen=True):
@@ -255,7 +263,7 @@ class Known:
         key = name.key(labels, self.target.keys) if name is not None else None
         if name is None or key is None:
             return -1, -1
-        if odd := odd_part(self.target.keys, key):
+        if odd := self.target.odd(key):
             self._quarantine.put(ROAD, odd, shown_series(labels, metric))
             return -1, -1
         choice = name.choice

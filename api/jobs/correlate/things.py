@@ -45,7 +45,7 @@ def choices(thing: str, *others: str) -> tuple[Choice, ...]:
 
 PORTS = Target(choices("port"), ("host", "device", "port"))
 NICS = Target(choices("nic"), ("host", "device"))
-GPUS = Target(choices("gpu"), ("host", "gpu"))
+GPUS = Target(choices("gpu"), ("host", "gpu"), may_lack_host=True)
 HOSTS = Target(choices("host", "step"), ("host",))
 
 Key = tuple[str, ...]
