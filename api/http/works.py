@@ -23,6 +23,7 @@ from api.base.limits import (
 )
 from api.base.metrics import ServiceMetrics
 from api.base.steady import Steady
+from api.base.threads import WORK, Threads, note_loop
 from api.base.vitals import ClockWatch
 from api.data.captures import CAPTURES_SECONDS, Captures
 from api.data.inventory.feed import InventoryFeed
@@ -201,6 +202,7 @@ class Supervisor:
 
     async def _keep(self, name: str, work: Work) -> None:
         pause_s = RESTART_SECONDS_MIN
+        WORK.set(name)
         self._metrics.work_failures.labels(name)  # 0, so that the first break is an increase
         while True:
             started_s = self._started_s[name] = time.monotonic()
@@ -229,6 +231,8 @@ def working(supervisor: Supervisor, gate: Gate) -> Lifespan[FastAPI]:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        note_loop()
+        asyncio.get_running_loop().set_default_executor(Threads())
         async with supervisor.running():
             yield
         gate.close()

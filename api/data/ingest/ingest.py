@@ -11,7 +11,6 @@ import contextlib
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +25,7 @@ from api.base.limits import (
 from api.base.metrics import ServiceMetrics
 from api.base.quarantine import Oddities
 from api.base.steady import Steady
+from api.base.threads import Threads
 from api.data.captures import Captures
 from api.data.ingest.budgets import RULES, Budgets, Over, Sender
 from api.data.ingest.columns import MS_PER_SECOND, Acceptance, SampleColumns
@@ -117,7 +117,7 @@ class Ingest:
         """Requests that receipts carry to agents; None: receipts carry none."""
         self.refusals = Oddities(clock)
         """The latest refusals, by protocol, rule and sender."""
-        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self._decoder = Threads(1, work="decode")
         self._inflight: Counter[str] = Counter()
         self._newest_s: dict[str, float] = {}
         self.commit = GroupCommit(store, self._observe_commit, metrics.vitals.commit)
