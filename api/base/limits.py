@@ -101,9 +101,25 @@ RETRY_AFTER_SECONDS: Final = 2
 ACCEPT_FUTURE_SECONDS: Final = 600
 """Rule `too_far_in_future`: Prometheus' own limit; past it a clock is wrong, not skewed."""
 
-TABLE_ROWS_CACHED_MAX: Final = 20_000_000
-"""Rows of all native series tables that are cached, 300 bytes each: 4,000 hosts with 5,000 series.
-The tables used longest ago are evicted."""
+MALLOC_ARENAS_MAX: Final = 2
+"""Arenas of the C library that threads share. Its own bound is eight a core, and each keeps what
+its busiest thread ever needed; Python's lock lets few threads allocate at once anyway."""
+
+ENGINE_CACHE_BYTES_MAX: Final = 256 << 20
+"""Each cache of the embedded engine (marks, marks of indices, primary keys): those of the days that
+are asked for. Past it what was used longest ago is read from disk again."""
+
+ENGINE_IDLE_THREADS_MAX: Final = 32
+"""Idle threads that the embedded engine keeps, each with memory of its own: two questions on 16
+cores. Past it threads end, and are started again when they are needed."""
+
+GIVE_BACK_SECONDS: Final = 60.0
+"""How often free memory goes back to the kernel. Past it the process keeps at most what it needed
+within a minute."""
+
+TABLE_BYTES_CACHED_MAX: Final = 512 << 20
+"""What all native series tables that are cached take: 4,000 hosts with 5,000 series, 14 bytes each,
+and what they show of their hosts. The tables used longest ago are evicted."""
 
 TABLE_IDLE_SECONDS: Final = 900.0
 """A native series table that was idle for longer is evicted: agents use theirs all the time."""

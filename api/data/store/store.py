@@ -18,6 +18,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from api.base.limits import ENGINE_CACHE_BYTES_MAX, ENGINE_IDLE_THREADS_MAX
 from api.base.quarantine import Quarantine
 from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import Column, encode_block
@@ -36,6 +37,15 @@ QUERY_SECONDS_MAX = 60
 """No query may hold the store longer; the engine itself stops it."""
 QUERY_MEMORY_BYTES_MAX = 4 << 30
 
+EMBEDDED_OPTIONS = {
+    # Its defaults are those of a server that has a machine to itself: 5 GiB for each cache.
+    "mark_cache_size": str(ENGINE_CACHE_BYTES_MAX),
+    "index_mark_cache_size": str(ENGINE_CACHE_BYTES_MAX),
+    "primary_index_cache_size": str(ENGINE_CACHE_BYTES_MAX),
+    # It removes merged parts with 128 threads at once, and would keep up to 1,000 that are idle.
+    "max_thread_pool_free_size": str(ENGINE_IDLE_THREADS_MAX),
+}
+"""How the engine is started in this process; a ClickHouse server has its own configuration."""
 WRITE_SETTINGS = {
     # Repeats are rare and merges remove them: looking for them in every insert costs as much as
     # the rest of the insert.
@@ -54,6 +64,9 @@ READ_SETTINGS = {
     # A row's partition follows from its key, so repeats never lie in two partitions.
     "do_not_merge_across_partitions_select_final": "1",
     "enable_time_series_aggregate_functions": "1",
+    # It keeps which parts of a table a condition excludes, for the next question with the same one.
+    # Nearly every question of ours is about another time, so it fills (100 MB) and is never right.
+    "use_query_condition_cache": "0",
     # The answer does not leave the machine, or leaves it over a fast network.
     "output_format_arrow_compression_method": "none",
 }
@@ -132,7 +145,9 @@ class Store:
         with store_errors(f"cannot open the store at {self.url.scheme}"):
             # A session would make ClickHouse refuse two concurrent queries on one connection.
             options: dict[str, Any] = (
-                {} if self.url.scheme == "chdb" else {"autogenerate_session_id": False}
+                {"chdb_options": EMBEDDED_OPTIONS}
+                if self.url.scheme == "chdb"
+                else {"autogenerate_session_id": False}
             )
             client: Client = clickhouse_connect.get_client(
                 dsn=self.url.dsn, settings=dict(settings), **options
