@@ -33,7 +33,7 @@ barrier = threading.Barrier(12)
 def work():
     # Pieces that lie among others, as those of a question do: the last of each pair stays.
     barrier.wait()
-    pairs = [(libc.malloc(60_000), libc.malloc(16)) for _ in range(200)]
+    pairs = [(libc.malloc(60_000), libc.malloc(2_000)) for _ in range(200)]
     for large, _ in pairs:
         libc.memset(ctypes.c_void_p(large), 1, 60_000)
     barrier.wait()
