@@ -109,10 +109,6 @@ ENGINE_CACHE_BYTES_MAX: Final = 256 << 20
 """Each cache of the embedded engine (marks, marks of indices, primary keys): those of the days that
 are asked for. Past it what was used longest ago is read from disk again."""
 
-ENGINE_IDLE_THREADS_MAX: Final = 32
-"""Idle threads that the embedded engine keeps, each with memory of its own: two questions on 16
-cores. Past it threads end, and are started again when they are needed."""
-
 GIVE_BACK_SECONDS: Final = 60.0
 """How often free memory goes back to the kernel. Past it the process keeps at most what it needed
 within a minute."""

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from api.base.limits import ENGINE_CACHE_BYTES_MAX, ENGINE_IDLE_THREADS_MAX
+from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.data.ingest.columns import SampleColumns
 from api.data.ingest.commit import (
     Exemplar,
@@ -378,4 +378,12 @@ def test_the_embedded_engine_is_bounded_as_a_part_of_a_service(store: Store) -> 
     values = {row["name"]: row["value"] for row in rows}
     for cache in ("mark_cache_size", "index_mark_cache_size", "primary_index_cache_size"):
         assert int(values[cache]) == ENGINE_CACHE_BYTES_MAX, cache
-    assert int(values["max_thread_pool_free_size"]) == ENGINE_IDLE_THREADS_MAX
+
+
+def test_the_embedded_engine_removes_parts_without_a_crowd_of_threads(store: Store) -> None:
+    """It would start 128 threads for it, and keep them for ever."""
+    if store.url.scheme != "chdb":
+        pytest.skip("a server has a machine to itself")
+    for table in RETAINED_TABLES:
+        created = store._writer.command(f"SHOW CREATE TABLE {table}")
+        assert "concurrent_part_removal_threshold = 1000000" in str(created), table

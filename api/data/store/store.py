@@ -18,7 +18,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from api.base.limits import ENGINE_CACHE_BYTES_MAX, ENGINE_IDLE_THREADS_MAX
+from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.base.quarantine import Quarantine
 from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import Column, encode_block
@@ -42,10 +42,14 @@ EMBEDDED_OPTIONS = {
     "mark_cache_size": str(ENGINE_CACHE_BYTES_MAX),
     "index_mark_cache_size": str(ENGINE_CACHE_BYTES_MAX),
     "primary_index_cache_size": str(ENGINE_CACHE_BYTES_MAX),
-    # It removes merged parts with 128 threads at once, and would keep up to 1,000 that are idle.
-    "max_thread_pool_free_size": str(ENGINE_IDLE_THREADS_MAX),
 }
 """How the engine is started in this process; a ClickHouse server has its own configuration."""
+EMBEDDED_TABLE_SETTINGS = {
+    # From 100 merged parts on it starts 128 threads to remove them, and keeps these for ever: 50 MB
+    # and 400 open files. One thread removes hundreds of parts in a second.
+    "concurrent_part_removal_threshold": "1000000",
+}
+"""Of every table with many parts, where the engine is a part of this process."""
 WRITE_SETTINGS = {
     # Repeats are rare and merges remove them: looking for them in every insert costs as much as
     # the rest of the insert.
@@ -178,15 +182,24 @@ class Store:
                 RETENTION_DAYS_DEFAULT,
             )
             for table, days in self._retention_days.items():
-                self._retain(table, days)
+                created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
+                self._retain(table, created, days)
+                if self.url.scheme == "chdb":
+                    self._embed(table, created)
         return done
 
     def _applied_migrations(self) -> dict[int, str]:
         ledger = self._writer.query("SELECT number, digest FROM migrations FINAL").result_rows
         return {int(number): str(digest) for number, digest in ledger}
 
-    def _retain(self, table: str, days: int) -> None:
-        created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
+    def _embed(self, table: str, created: str) -> None:
+        """Give a table the settings of an embedded engine, once."""
+        wanted = [f"{name} = {value}" for name, value in EMBEDDED_TABLE_SETTINGS.items()]
+        missing = [setting for setting in wanted if setting not in created]
+        if missing:
+            self._writer.command(f"ALTER TABLE {table} MODIFY SETTING {', '.join(missing)}")
+
+    def _retain(self, table: str, created: str, days: int) -> None:
         current = re.search(r"toIntervalDay\((\d+)\)", created)
         if current is None or int(current[1]) != days:
             column = EXPIRES_BY.get(table, "toDateTime(time)")
