@@ -1,10 +1,9 @@
-"""Allocators, set up for a process that lives for months.
+"""The C library's allocator, set up for a process that lives for months.
 
 glibc makes an arena for nearly every thread, and the service has dozens: what one question needed
 stays in the arena of the thread that answered it, free and resident, and no other thread uses it.
-Arrow's own allocator (mimalloc) does the same with a heap for each thread, and cannot be made to
-give it back. So Arrow uses the C library's, threads share few arenas, and freed memory is given
-back now and then. The engine has an allocator of its own (jemalloc), which gives back by itself.
+With few arenas, and with freed memory given back now and then, the process keeps what it uses. The
+engine (jemalloc) and Arrow (mimalloc) have allocators of their own; those did not grow in a soak.
 """
 
 from __future__ import annotations
@@ -13,23 +12,12 @@ import ctypes
 import os
 from collections.abc import Callable
 
-import pyarrow as pa
-
 from api.base.limits import MALLOC_ARENAS_MAX
 
 M_ARENA_MAX = -8
 """The number of mallopt(3) for this bound, from malloc.h."""
-ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
-"""Where a user names an allocator for Arrow."""
 SET_BY_USER = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD")
 """Who sets one of these has chosen an allocator or its arenas; ours then stand back."""
-
-
-def set_up() -> None:
-    """One allocator for Python, numpy and Arrow, with few arenas; before there are threads."""
-    bound_arenas()
-    if not os.environ.get(ARROW_POOL):
-        pa.set_memory_pool(pa.system_memory_pool())
 
 
 def bound_arenas(environment: dict[str, str] | None = None) -> bool:

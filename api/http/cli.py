@@ -21,7 +21,7 @@ import msgspec
 import uvicorn
 from fastapi import FastAPI
 
-from api.base import allocator
+from api.base.allocator import bound_arenas
 from api.base.version import VERSION
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
@@ -161,7 +161,7 @@ time goes into looking at them again and again."""
 
 def serve(settings: ServiceSettings) -> str:
     """Serve until a signal, or until vital work breaks: then returns its name."""
-    allocator.set_up()
+    bound_arenas()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
     inventory = Inventory(settings.inventory_url)

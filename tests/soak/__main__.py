@@ -157,7 +157,8 @@ def tell(moment: Moment, tally: Tally) -> None:
     ]
     say(
         f"{moment.seconds / 60:.0f} min: {', '.join(parts)}; {tally.samples:,} samples, "
-        f"{tally.answers:,} answers, {tally.skipped_s:.0f} s skipped"
+        f"{tally.answers:,} answers, {tally.refused + tally.bad_answers:,} bad, "
+        f"{tally.skipped_s:.0f} s skipped"
     )
 
 

@@ -41,7 +41,7 @@ PANELS = (
         ),
         MIB,
     ),
-    Panel("blocks of Python's heap, thousands", ("python_blocks", "python_objects"), 1e3),
+    Panel("blocks of Python's heap, thousands", ("python_blocks",), 1e3),
     Panel("descriptors, threads, parts", ("descriptors", "threads", "parts", "parts_inactive")),
     Panel("bytes on disk, MiB", ("disk_bytes",), MIB),
 )
