@@ -71,7 +71,7 @@ test-all: check check-page pytest score ## the same with the long proofs in full
 
 .PHONY: pytest
 pytest: setup peers page
-	@$(PYTEST) --durations=15 $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 .PHONY: test-fast
 test-fast: setup ## tests that need neither peers nor patience

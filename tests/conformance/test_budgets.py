@@ -1,5 +1,6 @@
 """What one sender may bring: past a budget it waits, and known series and other senders do not."""
 
+import time
 from pathlib import Path
 
 import httpx
@@ -62,14 +63,23 @@ def test_junk_series_and_ghosts_of_one_agent_are_refused(tmp_path: Path) -> None
     """The issue's row, at the bounds that are shipped."""
     with in_process(tmp_path, settings=settings_of(tmp_path, tokens=True)) as service:
         service.client.headers["Authorization"] = f"Bearer {ADMIN}"
-        for number in range(3):
-            answer = senders.remote(service, junk(number * 50_000, 50_000), AGENT)
-            if number:
-                check_over(answer, "SERIES_NEW_A_MINUTE_MAX")
         bound = SERIES_NEW_A_MINUTE_PER_HOST_MAX
-        # Some seconds pass between the requests, in which the budget grows.
-        assert bound <= count(service, JUNK_SQL) < 1.5 * bound <= SERIES_A_DAY_PER_HOST_MAX
-        assert refused(service, "remote_write", "SERIES_NEW_A_MINUTE_MAX") > 50_000
+        assert bound <= min(150_000, SERIES_A_DAY_PER_HOST_MAX)
+        started = time.monotonic()
+        answers = [
+            senders.remote(service, junk(number * 50_000, 50_000), AGENT) for number in range(3)
+        ]
+        # The budget grows while the requests are made, on a busy machine for a minute.
+        grown = (time.monotonic() - started) / 60 * bound
+        kept = count(service, JUNK_SQL)
+        assert bound <= kept <= min(bound + grown + 1, SERIES_A_DAY_PER_HOST_MAX * 1.1)
+        over = [answer for answer in answers if answer.status_code != 204]
+        assert over, "the last request passes the budget of a day, at the latest"
+        for answer in over:
+            if answer.status_code == 429:
+                check_over(answer, "SERIES_NEW_A_MINUTE_MAX")
+            else:
+                assert " by SERIES_A_DAY_MAX" in answer.text
         said = senders.remote(service, ghosts(0, 10_000), AGENT)
         assert said.status_code in {400, 429}
         assert senders.remote(service, junk(1, 1, host="node-b"), OTHER).status_code == 204

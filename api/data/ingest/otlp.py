@@ -297,6 +297,9 @@ class Reader:
     def _learn(
         self, key: tuple[object, ...], name: str, part: Part, labels: dict[str, str]
     ) -> int | None:
+        if not self._collected.door.takes_new:
+            self._collected.refuse_unread(1)
+            return None
         whole = {**labels, **dict(part.labels), METRIC_LABEL: name + part.suffix}
         row = self._collected.identify(None, lambda: canonical_labels(whole), 1)
         if row is not None:

@@ -25,7 +25,6 @@ from api.data.ingest.columns import (
     Float64s,
     Int64s,
     SampleColumns,
-    merge_counts,
 )
 from api.data.ingest.commit import Exemplar, Metadata, Write
 from api.data.ingest.door import BAD_LABELS, OPEN, Door
@@ -110,7 +109,7 @@ class Collected:
         self._complaint = ""
 
     def refuse(self, rule: str, count: int, complaint: str) -> None:
-        self._refused = merge_counts(self._refused, {rule: count})
+        self._refused[rule] = self._refused.get(rule, 0) + count
         self._complaint = self._complaint or complaint
 
     def identify(
