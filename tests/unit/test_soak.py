@@ -9,6 +9,7 @@ import pytest
 
 from collector.contract import wire
 from collector.contract.model import Event, Sample, Series
+from tests.bench.processes import disk_bytes
 from tests.soak.curves import drawing
 from tests.soak.feed import parted
 from tests.soak.figures import Moment, append, last_line, process_figures, read, service_figures
@@ -120,6 +121,26 @@ fabric_service_commit_rows_bucket{le="1.0"} 4.0
         "senders": 2.0,
         'known_series{protocol="native"}': 12.0,
     }
+
+
+def test_a_folder_that_goes_while_it_is_weighed_weighs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going, staying = tmp_path / "going", tmp_path / "staying"
+    for folder in (going, staying):
+        folder.mkdir()
+        (folder / "part").write_bytes(bytes(10_000))
+    whole = disk_bytes(tmp_path)
+    scan = os.scandir
+
+    def remove_and_scan(path: str) -> object:
+        if Path(path) == going:
+            (going / "part").unlink(missing_ok=True)
+            going.rmdir()
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", remove_and_scan)
+    assert 10_000 <= disk_bytes(tmp_path) < whole
 
 
 def test_a_process_is_seen_from_outside() -> None:
