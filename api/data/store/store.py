@@ -49,7 +49,7 @@ EMBEDDED_TABLE_SETTINGS = {
     # and 400 open files. One thread removes hundreds of parts in a second.
     "concurrent_part_removal_threshold": "1000000",
 }
-"""Of every table with many parts, where the engine is a part of this process."""
+"""Of every table with many parts, where the engine is a part of a service."""
 WRITE_SETTINGS = {
     # Repeats are rare and merges remove them: looking for them in every insert costs as much as
     # the rest of the insert.
@@ -182,24 +182,34 @@ class Store:
                 RETENTION_DAYS_DEFAULT,
             )
             for table, days in self._retention_days.items():
-                created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
-                self._retain(table, created, days)
-                if self.url.scheme == "chdb":
-                    self._embed(table, created)
+                self._retain(table, days)
         return done
+
+    def prepare_to_stay(self) -> None:
+        """Give an embedded store's tables the settings of a service that runs for months, once.
+
+        Apart from `migrate`: it takes as long as a fifth of that, and a store that lives for
+        seconds (diagnose) has no use for it.
+        """
+        if self.url.scheme != "chdb":
+            return
+        with self._write_lock, store_errors("preparation"):
+            for table in RETAINED_TABLES:
+                self._set_up(table)
 
     def _applied_migrations(self) -> dict[int, str]:
         ledger = self._writer.query("SELECT number, digest FROM migrations FINAL").result_rows
         return {int(number): str(digest) for number, digest in ledger}
 
-    def _embed(self, table: str, created: str) -> None:
-        """Give a table the settings of an embedded engine, once."""
+    def _set_up(self, table: str) -> None:
+        created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
         wanted = [f"{name} = {value}" for name, value in EMBEDDED_TABLE_SETTINGS.items()]
         missing = [setting for setting in wanted if setting not in created]
         if missing:
             self._writer.command(f"ALTER TABLE {table} MODIFY SETTING {', '.join(missing)}")
 
-    def _retain(self, table: str, created: str, days: int) -> None:
+    def _retain(self, table: str, days: int) -> None:
+        created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
         current = re.search(r"toIntervalDay\((\d+)\)", created)
         if current is None or int(current[1]) != days:
             column = EXPIRES_BY.get(table, "toDateTime(time)")
