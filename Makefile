@@ -16,6 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # More words for pytest: make test ARGS="-k spool -x"
 ARGS ?=
+# How long `make soak` lasts.
+HOURS ?= 2
 # Processes that share the tests, whole files each. Every one may start services and peers of its
 # own, and wants 2 GiB.
 WORKERS ?= 2
@@ -82,6 +84,10 @@ e2e: setup peers ## real processes on loopback, from agent to answer
 .PHONY: bench
 bench: setup peers ## measure us and the peers in one go, into build/bench/
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+.PHONY: soak
+soak: setup ## the service under steady load for HOURS (2): memory, descriptors, parts, into build/soak/
+	@$(BIN)/python -m tests.soak --hours $(HOURS) $(ARGS)
 
 .PHONY: golden
 golden: export TEST_CUT := all

@@ -15,9 +15,11 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
+from api.base.allocator import give_back_free_memory
 from api.base.limits import (
     CLOCK_STEP_SECONDS,
     DISK_LOOK_SECONDS,
+    GIVE_BACK_SECONDS,
     STORE_LOOK_SECONDS,
     WORK_BREAKS_MAX,
 )
@@ -128,6 +130,14 @@ async def watch_wellbeing(watch: StoreWatch, metrics: ServiceMetrics, steady: St
         if step_s := clock.step_s():
             metrics.clock_steps.inc()
             log.warning("the clock was set by %+.1f s, or this machine was suspended", step_s)
+
+
+async def give_back_memory(steady: Steady) -> None:
+    """Return freed memory to the kernel now and then, until cancelled."""
+    while True:
+        await asyncio.sleep(GIVE_BACK_SECONDS)
+        with steady.round():
+            await asyncio.to_thread(give_back_free_memory)
 
 
 async def watch_captures(captures: Captures, steady: Steady) -> None:

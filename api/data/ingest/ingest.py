@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from api.base.host_names import HOST, Hosts
 from api.base.limits import (
@@ -36,7 +37,7 @@ from api.data.ingest.otlp import OtlpRequest, OtlpSeries, decode_otlp
 from api.data.ingest.remote_write import RemoteRequest, unpack
 from api.data.ingest.remote_write_v1 import decode_v1
 from api.data.ingest.remote_write_v2 import decode_v2
-from api.data.ingest.series import NativeTable, NativeTables, RemoteSeries
+from api.data.ingest.series import NativeTable, NativeTables, RemoteSeries, read_labels
 from api.data.inventory.feed import InventoryFeed
 from api.data.store.store import Store
 from collector.contract.errors import FabricscopeError
@@ -124,11 +125,25 @@ class Ingest:
         metrics.watch("fabric_service_pending_rows", lambda: self.commit.pending_rows)
         metrics.watch("fabric_service_senders", lambda: len(self.budgets))
         metrics.watch("fabric_service_inflight_bytes", self._inflight.total)
-        metrics.watch("fabric_service_known_series", lambda: len(self._tables), protocol=NATIVE)
-        metrics.watch(
-            "fabric_service_known_series", lambda: len(self._remote.labels), protocol=REMOTE_WRITE
-        )
-        metrics.watch("fabric_service_known_series", lambda: len(self._otlp.rows), protocol=OTLP)
+        self._watch_series()
+
+    def _watch_series(self) -> None:
+        """Show how many series are remembered, and what they take."""
+        counts: dict[str, Callable[[], float]] = {
+            NATIVE: lambda: len(self._tables),
+            REMOTE_WRITE: lambda: len(self._remote.labels),
+            OTLP: lambda: len(self._otlp.rows),
+        }
+        sizes: dict[str, Callable[[], float]] = {
+            NATIVE: lambda: self._tables.bytes,
+            REMOTE_WRITE: lambda: self._remote.bytes,
+            OTLP: lambda: self._otlp.known.bytes,
+        }
+        for protocol, count in counts.items():
+            self._metrics.watch("fabric_service_known_series", count, protocol=protocol)
+            self._metrics.watch(
+                "fabric_service_known_series_bytes", sizes[protocol], protocol=protocol
+            )
 
     @contextlib.contextmanager
     def holding(self, sender: str) -> Iterator[Holding]:
@@ -258,16 +273,17 @@ class Ingest:
         )
         if now - table.sighted >= SIGHT_SECONDS:
             table.sighted = now
-            self._decoder.submit(self._sight_table, table)
+            self._decoder.submit(self._sight_table, batch, table)
 
     async def sighted(self) -> None:
         """Return when every batch that was acknowledged before is noted for the inventory."""
         await self._in_decoder(lambda: None)
 
-    def _sight_table(self, table: NativeTable) -> None:
+    def _sight_table(self, batch: Batch, table: NativeTable) -> None:
         if table.things is None:
-            table.things = self.feed.things(table.labels)
-        self.feed.seen(table.things)
+            labels = read_labels(batch, np.flatnonzero(table.valid).tolist())
+            self._tables.show(table, self.feed.things(labels.values()))
+        self.feed.seen(table.things or ())
 
     async def sight_remote_series(self, steady: Steady) -> None:
         while True:

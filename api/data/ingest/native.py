@@ -66,7 +66,7 @@ def decode_native(
     collectives = accept_collectives(batch, acceptance, door.hosts)
     steps = accept_steps(batch, acceptance, door.hosts)
     days = columns.days()
-    news = tables.unwritten(batch.agent, table, days)
+    news = tables.unwritten(batch, table, days)
     if news and door.is_past_day(len(news)):
         columns, past_day = without_series(columns, news)
         # What the store knows of the table stays as it was.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -21,8 +21,8 @@ from api.base.limits import (
     CACHED_BYTES_MAX,
     REMOTE_LABELS_CACHED_MAX,
     REMOTE_SERIES_CACHED_MAX,
+    TABLE_BYTES_CACHED_MAX,
     TABLE_IDLE_SECONDS,
-    TABLE_ROWS_CACHED_MAX,
     WRITTEN_SERIES_CACHED_MAX,
 )
 from api.data.ingest.columns import Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
@@ -52,7 +52,9 @@ ROW_RULES = ("", BAD_LABELS, BAD_IDENTITY, RESERVED_NAME, FOREIGN_HOST)
 UNREAD = -1
 """In place of a number: the hosts of a row were not read yet."""
 ROW_BYTES = 100
-"""What a row takes beside its labels, about."""
+"""What a row of remote write takes beside its labels, about."""
+TABLE_BYTES, TABLE_ROW_BYTES, THING_BYTES = 1_000, 14, 8
+"""What a native table takes, each of its rows, and each thing that it shows (tables share them)."""
 
 
 def metric_of(labels: Labels) -> str:
@@ -70,7 +72,11 @@ class NewSeries(msgspec.Struct, frozen=True):
 
 
 class NativeTable(msgspec.Struct):
-    """A native batch's series table, recognised for one sender: row number → id."""
+    """A native batch's series table, recognised for one sender: row number → id.
+
+    Without the labels, which are nine tenths of it: every batch brings them, and they are needed
+    for a new day or a new table only (`read_labels`).
+    """
 
     series: UInt64s
     metric: UInt32s
@@ -82,8 +88,6 @@ class NativeTable(msgspec.Struct):
     """Why the first row that a rule refuses was refused, by the rule."""
     hosts: tuple[str, ...]
     """Hosts that the inventory learns from it, the batch's own among them."""
-    labels: list[Labels]
-    """Of each row; empty for one that breaks a rule."""
     days: set[int]
     """Days for which the store knows all rows."""
     are_hosts_counted: bool = False
@@ -94,6 +98,8 @@ class NativeTable(msgspec.Struct):
     """When a batch last had it (monotonic seconds)."""
     sighted: float = 0.0
     """When these things were last noted for the inventory (unix seconds)."""
+    counted_bytes: int = 0
+    """What the cache counts for it; 0: it is not cached."""
 
 
 class NativeTables:
@@ -110,7 +116,8 @@ class NativeTables:
         self._names = names
         self._ticks = ticks
         self._tables: OrderedDict[tuple[bytes, Hosts], NativeTable] = OrderedDict()
-        self._rows = 0
+        self.bytes = 0
+        """What the tables take, about."""
         self._written: OrderedDict[str, tuple[int, UInt64s]] = OrderedDict()
         """By agent: the last day, and the series that the store knows for it, in order."""
         self._written_series = 0
@@ -131,7 +138,7 @@ class NativeTables:
                 door.charge(len(table.series))
             table.used_s = self._ticks()
             self._tables[key] = table
-            self._rows += size_of(table)
+            self._count(table, TABLE_BYTES + TABLE_ROW_BYTES * len(table.series))
             self._evict()
         else:
             self._tables.move_to_end(key)
@@ -140,22 +147,38 @@ class NativeTables:
             door.check_hosts(table.hosts)
         return table
 
+    def show(self, table: NativeTable, things: tuple[Sighting, ...]) -> None:
+        """Remember the things that a table's labels name."""
+        table.things = things
+        if table.counted_bytes:
+            self._count(table, THING_BYTES * len(things))
+
+    def _count(self, table: NativeTable, size: int) -> None:
+        table.counted_bytes += size
+        self.bytes += size
+
     def _evict(self) -> None:
-        """The tables used longest ago, while there are too many rows or they are idle."""
+        """The tables used longest ago, while there are too many bytes or they are idle."""
         idle_s = self._ticks() - TABLE_IDLE_SECONDS
         while len(self._tables) > 1:
             oldest = next(iter(self._tables.values()))
-            if self._rows <= TABLE_ROWS_CACHED_MAX and oldest.used_s >= idle_s:
+            if self.bytes <= TABLE_BYTES_CACHED_MAX and oldest.used_s >= idle_s:
                 return
-            self._rows -= size_of(self._tables.popitem(last=False)[1])
+            self._tables.popitem(last=False)
+            self._count(oldest, -oldest.counted_bytes)
 
-    def unwritten(self, agent: str, table: NativeTable, days: list[int]) -> list[NewSeries]:
-        return [
-            NewSeries(day, int(table.series[row]), table.labels[row])
+    def unwritten(self, batch: Batch, table: NativeTable, days: list[int]) -> list[NewSeries]:
+        """What the store does not know yet of this batch's table, for each of these days."""
+        found = [
+            (day, row)
             for day in days
             if day not in table.days
-            for row in np.flatnonzero(table.valid & ~self._knows(agent, day, table.series)).tolist()
+            for row in np.flatnonzero(
+                table.valid & ~self._knows(batch.agent, day, table.series)
+            ).tolist()
         ]
+        labels = read_labels(batch, {row for _, row in found})
+        return [NewSeries(day, int(table.series[row]), labels[row]) for day, row in found]
 
     def _knows(self, agent: str, day: int, series: UInt64s) -> Bools:
         """Which of these series the store knows for this day, as far as is remembered."""
@@ -181,9 +204,21 @@ class NativeTables:
             self._written_series -= len(forgotten)
 
 
-def size_of(table: NativeTable) -> int:
-    """Rows, for a bound; an empty table takes memory, too."""
-    return len(table.series) + 1
+def read_labels(batch: Batch, wanted: Collection[int]) -> dict[int, Labels]:
+    """The labels of these rows of the batch's table, by row; each must be a valid one."""
+    if not wanted:
+        return {}
+    rows = batch.series_rows()
+    frames: dict[tuple[tuple[str, str], ...], LabelFrame] = {}
+    found: dict[int, Labels] = {}
+    for row in wanted:
+        name, own = rows[row]
+        key = tuple(own.items())
+        frame = frames.get(key)
+        if frame is None:
+            frame = frames[key] = LabelFrame({**batch.common, **own})
+        found[row] = frame.labels(name)
+    return found
 
 
 def read_table(batch: Batch, hosts: Hosts = OPEN.hosts, names: Names = NAMES) -> NativeTable:
@@ -192,14 +227,12 @@ def read_table(batch: Batch, hosts: Hosts = OPEN.hosts, names: Names = NAMES) ->
     series = np.zeros(len(rows), dtype=np.uint64)
     metric = np.zeros(len(rows), dtype=np.uint32)
     rule = np.zeros(len(rows), dtype=np.uint8)
-    all_labels: list[Labels] = []
     complaints: dict[str, str] = {}
     frames: dict[tuple[tuple[str, str], ...], tuple[LabelFrame, tuple[str, ...], bool]] = {}
     own_host = batch.common.get(HOST, "")
     shown = dict.fromkeys([own_host] if own_host and hosts.allow([own_host]) else [])
     for row, (name, own) in enumerate(rows):
         key = tuple(own.items())
-        all_labels.append(())
         try:
             found = frames.get(key)
             if found is None:
@@ -215,11 +248,10 @@ def read_table(batch: Batch, hosts: Hosts = OPEN.hosts, names: Names = NAMES) ->
             rule[row] = ROW_RULES.index(broken)
             complaints.setdefault(broken, why)
             continue
-        all_labels[row] = labels
         series[row], metric[row] = identity, metric_id(name)
         if names.show_hosts(name):
             shown.update(dict.fromkeys(named))
-    return NativeTable(series, metric, rule, rule == 0, complaints, tuple(shown), all_labels, set())
+    return NativeTable(series, metric, rule, rule == 0, complaints, tuple(shown), set())
 
 
 def broken_rule(name: str, labels: Labels, names: Names, *, is_allowed: bool) -> tuple[str, str]:
@@ -268,7 +300,8 @@ class RemoteSeries:
         """What rows name as their hosts, each once; `_host` has its number."""
         self._host_numbers: dict[tuple[str, ...], int] = {}
         self._row_of_series: dict[int, int] = {}
-        self._bytes = 0
+        self.bytes = 0
+        """What the cache takes, about."""
         self.things: list[tuple[Sighting, ...] | None] = []
         """By row: the things that its labels name; None until they are read."""
         self.runs = Runs()
@@ -277,7 +310,7 @@ class RemoteSeries:
     def make_room(self) -> None:
         """Clear the cache when full; called between requests, since it forgets every row number."""
         is_full = max(len(self.rows), len(self.labels)) >= REMOTE_SERIES_CACHED_MAX
-        if is_full or self._bytes >= CACHED_BYTES_MAX:
+        if is_full or self.bytes >= CACHED_BYTES_MAX:
             self._clear()
 
     def add(self, key: bytes | None, labels: Labels, identity: int) -> int:
@@ -298,13 +331,13 @@ class RemoteSeries:
             self._row_of_series[identity] = row
             self.labels.append(labels)
             self.things.append(None)
-            self._bytes += ROW_BYTES
+            self.bytes += ROW_BYTES
         if key is not None:
             self.rows[key] = row
             # The labels are as long as their key, or shorter; they are kept beside it.
-            self._bytes += 2 * len(key)
+            self.bytes += 2 * len(key)
         else:
-            self._bytes += sum(len(label) + len(value) for label, value in labels)
+            self.bytes += sum(len(label) + len(value) for label, value in labels)
         return row
 
     def _grow(self) -> None:
