@@ -16,6 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # More words for pytest: make test ARGS="-k spool -x"
 ARGS ?=
+# How long `make soak` lasts.
+HOURS ?= 2
 # Processes that share the tests, whole files each. Every one may start services and peers of its
 # own, and wants 2 GiB.
 WORKERS ?= 2
@@ -69,7 +71,7 @@ test-all: check check-page pytest score ## the same with the long proofs in full
 
 .PHONY: pytest
 pytest: setup peers page
-	@$(PYTEST) --durations=15 $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 .PHONY: test-fast
 test-fast: setup ## tests that need neither peers nor patience
@@ -87,6 +89,10 @@ chaos: setup peers ## kills, stops, full disks, wrong clocks, cut networks: noth
 .PHONY: bench
 bench: setup peers ## measure us and the peers in one go, into build/bench/
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+.PHONY: soak
+soak: setup ## the service under steady load for HOURS (2): memory, descriptors, parts, into build/soak/
+	@$(BIN)/python -m tests.soak --hours $(HOURS) $(ARGS)
 
 .PHONY: golden
 golden: export TEST_CUT := all

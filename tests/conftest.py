@@ -22,6 +22,7 @@ import hypothesis
 import pytest
 
 from tests.tools import peers
+from tests.tools.costs import Costs
 from tests.tools.cut import CUT, VARIABLE
 
 # No deadline: how long one example takes depends more on the machine's load than on the code.
@@ -51,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[MISSING_PEERS] = set()
+    config.pluginmanager.register(Costs(), "costs")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(CUT.seed)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

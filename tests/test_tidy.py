@@ -487,14 +487,23 @@ FORBIDDEN = re.compile(
 )
 
 
-def test_no_file_names_a_registry_or_somebody_s_machine() -> None:
-    """The first breaks behind a mirror, the second works on one machine only."""
-    found = []
+def text_lines() -> Iterator[tuple[str, str]]:
+    """Every line of every text file of the repository, and where it stands."""
     for path in repository_files():
         content = path.read_bytes()
         if b"\0" in content:
             continue  # captured bytes, not text
         for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
-            if match := FORBIDDEN.search(line):
-                found.append(f"{name_of(path)}:{number}: {match[0]}")
+            yield f"{name_of(path)}:{number}", line
+
+
+def test_no_file_names_a_registry_or_somebody_s_machine() -> None:
+    """The first breaks behind a mirror, the second works on one machine only."""
+    found = [f"{at}: {m[0]}" for at, line in text_lines() if (m := FORBIDDEN.search(line))]
     assert not found
+
+
+def test_no_merge_was_left_half_done() -> None:
+    """Git writes such lines into a file that two branches changed; no tool complains of them."""
+    marks = ("<" * 7 + " ", ">" * 7 + " ")
+    assert not [at for at, line in text_lines() if line.startswith(marks)]

@@ -41,6 +41,47 @@ CONNECTIONS_MAX: Final = 8_192
 CONNECTIONS_PER_ADDRESS_MAX: Final = 1_024
 """Connections of one address: a proxy's or a NAT gateway's, with room. → 503, and it ends"""
 
+BYTES_A_MINUTE_MAX: Final = 4 << 30
+"""Bodies of one sender: an address without a token, or one that uses a token for a prefix of hosts
+or for any. 70 MB/s is more than a hundred Prometheus servers send. → 429, Retry-After"""
+
+BYTES_A_MINUTE_PER_HOST_MAX: Final = 128 << 20
+"""The same of a token for named hosts, for each: an agent's 2 MB, and an hour's spool. → 429"""
+
+SAMPLES_A_MINUTE_MAX: Final = 300_000_000
+"""Samples and records of one sender: five million a second, all that two cores take. → 429"""
+
+SAMPLES_A_MINUTE_PER_HOST_MAX: Final = 20_000_000
+"""The same of a token for named hosts, for each: 5,000 a second, and an hour's spool. → 429"""
+
+SERIES_NEW_A_MINUTE_MAX: Final = 1_000_000
+"""Series of one sender that this process has not seen today. All of a sender's are new at its or
+our start and at midnight (UTC): a Prometheus with 500,000 passes at once, as does a poller of 8,000
+ports with a hundred counters. → 429; known series of the same request are stored"""
+
+SERIES_NEW_A_MINUTE_PER_HOST_MAX: Final = 50_000
+"""The same of a bound token, for each host: a host of 8 GPUs and 8 ports has 5,000. → 429"""
+
+SERIES_A_DAY_MAX: Final = 5_000_000
+"""Different series of one sender in a day (UTC), counted to 3 %: ten times the largest Prometheus
+servers, whose pods come and go. → new series are refused until midnight, known ones are stored"""
+
+SERIES_A_DAY_PER_HOST_MAX: Final = 100_000
+"""The same of a bound token, for each host: its 5,000, with twenty jobs' processes."""
+
+HOSTS_NEW_A_MINUTE_MAX: Final = 1_000
+"""Hosts of one sender that neither the inventory nor this process knows. A fleet of 10,000 that one
+Prometheus brings is complete after five minutes. → 429; known hosts' series are stored"""
+
+HOSTS_NEW_AT_ONCE_MAX: Final = 5_000
+"""So many of them may come together, if none came before: a large fleet's first minute."""
+
+HOSTS_KNOWN_MAX: Final = 1_000_000
+"""Names of hosts that are not new, about 100 MB. Past it those not named for longest are new."""
+
+SENDERS_KEPT_MAX: Final = 10_000
+"""Senders whose budgets are kept, about 20 MB. The one quiet longest begins anew."""
+
 PENDING_ROWS_MAX: Final = 4_000_000
 """Rows that wait for the store: about 150 MB, and several seconds of its work. → 503, retry"""
 
@@ -60,8 +101,26 @@ RETRY_AFTER_SECONDS: Final = 2
 ACCEPT_FUTURE_SECONDS: Final = 600
 """Rule `too_far_in_future`: Prometheus' own limit; past it a clock is wrong, not skewed."""
 
-TABLES_CACHED_MAX: Final = 50_000
-"""Native series tables that are cached: one a host, so this is a fleet. The oldest is evicted."""
+MALLOC_ARENAS_MAX: Final = 2
+"""Arenas of the C library that threads share. Its own bound is eight a core, and each keeps what
+its busiest thread ever needed; Python's lock lets few threads allocate at once anyway."""
+
+ENGINE_CACHE_BYTES_MAX: Final = 256 << 20
+"""Each cache of the embedded engine. Past it what was used longest ago is read from disk again."""
+
+GIVE_BACK_SECONDS: Final = 60.0
+"""How often memory that was freed goes back to the kernel."""
+
+TABLE_BYTES_CACHED_MAX: Final = 512 << 20
+"""What all native series tables that are cached take: 4,000 hosts with 5,000 series, 14 bytes each,
+and what they show of their hosts. The tables used longest ago are evicted."""
+
+TABLE_IDLE_SECONDS: Final = 900.0
+"""A native series table that was idle for longer is evicted: agents use theirs all the time."""
+
+WRITTEN_SERIES_CACHED_MAX: Final = 20_000_000
+"""Series of all agents that are remembered as written today, 160 MB. Past it the agents that wrote
+longest ago are forgotten, and their series are written once more."""
 
 REMOTE_SERIES_CACHED_MAX: Final = 1_000_000
 """Remote-write series cached by their bytes, about 400 MB. Past it the cache is cleared."""
@@ -74,6 +133,12 @@ REMOTE_LABELS_CACHED_MAX: Final = 1_000_000
 
 METADATA_CACHED_MAX: Final = 100_000
 """Metrics whose metadata is cached, so that it is written once. Past it the cache is cleared."""
+
+METADATA_CACHED_BYTES_MAX: Final = 64 << 20
+"""Their texts together: 600 bytes each. Past it the cache is cleared."""
+
+CACHED_BYTES_MAX: Final = 512 << 20
+"""Bytes of keys in each cache of remote write and OTLP: 500 a series. Past it it is cleared."""
 
 REMOTE_SERIES_MAX: Final = 200_000
 """Series in one remote-write request; Prometheus sends 2,000 at most by default. → 413"""
@@ -238,12 +303,10 @@ FABRIC_CELLS_MAX: Final = 1_000_000
 """Links times moments, about 25 MB. Past it there are fewer moments."""
 
 FABRIC_SAMPLES_MAX: Final = 100_000_000
-"""Samples in the requested time, about ten seconds' work of two cores. → 422, which states how much
-time would fit"""
+"""Samples in the requested time, ten seconds of two cores. → 422 with the time that would fit"""
 
 FABRICS_WAITING_MAX: Final = 8
-"""Requests for the fabric's state in progress or waiting, answered one after the other. → 503,
-retry"""
+"""Requests for the fabric's state in progress or waiting, answered in turn. → 503, retry"""
 
 TRACE_SECONDS_MAX: Final = 3_600
 """Of time that one trace shows: single collectives are inspected over minutes. → 422"""
@@ -275,12 +338,10 @@ INCIDENTS_KEPT_DAYS: Final = 90
 """How long a closed incident is kept: a quarter, over which operators look for recurring faults."""
 
 INCIDENTS_KEPT_MAX: Final = 10_000
-"""Incidents that are kept, about 200 MB at worst: a hundred a day for a quarter. The oldest closed
-ones go."""
+"""Incidents that are kept, 200 MB at worst: a hundred a day for a quarter. The oldest closed go."""
 
 INCIDENT_NAMES_MAX: Final = 1_000
-"""Jobs, hosts and switches that one incident can be found by: victims past it are only in its
-verdict."""
+"""Jobs, hosts and switches that one incident is found by; victims past it are in its verdict."""
 
 INCIDENT_CHANGES_KEPT_MAX: Final = 10_000
 """Changes of incidents kept for clients that reconnect: those of a bad day."""
@@ -352,8 +413,7 @@ EXPLAIN_RANKS_MAX: Final = 20_000
 whose own time is longest."""
 
 EXPLAIN_CELLS_MAX: Final = 200_000
-"""Ranks times steps of a job's own times, about 5 MB. Past it the ranks that kept others waiting
-longest."""
+"""Ranks times steps of a job's own times, about 5 MB. Past it the ranks most waited for."""
 
 EXPLAIN_LADDER_PLACES_MAX: Final = 20_000
 """Places of all rings of a job together. Past it the rings that come later are left out."""
@@ -400,8 +460,7 @@ RULES_MAX: Final = 20_000
 """Rules of all files together; large installations of Prometheus have 10,000. → file refused"""
 
 ALERTS_PER_RULE_MAX: Final = 5_000
-"""Alerts of one rule. An operator cannot act on more; the rule fails, and its alerts of the last
-evaluation stand."""
+"""Alerts of one rule. An operator cannot act on more; the rule fails, and its last alerts stand."""
 
 ALERTS_MAX: Final = 50_000
 """Alerts of all rules together, about 100 MB. A rule that would pass it fails, likewise."""
@@ -454,12 +513,24 @@ HEALTH_HOSTS_MAX: Final = 200_000
 """Hosts whose health is kept at hand, about 100 MB: several times the largest fleets. Those past
 it, by name, have none."""
 
+GHOST_SEEN_SECONDS: Final = 600
+"""A host that was seen for less, from first to last, may be a typing error or junk: a ghost."""
+
+GHOST_LISTED_SECONDS: Final = 1_800
+"""How long after its last sign a ghost stays in `/v1/health`, in placement and in `/v1/hosts`
+(`all=true` shows it): a machine that dies while it is set up is seen for that long."""
+
+GHOST_KEPT_DAYS: Final = 7
+"""How long after its last sign the inventory forgets a ghost. Its samples stay as others do."""
+
+GHOSTS_FORGOTTEN_AT_ONCE: Final = 10_000
+"""Ghosts that are deleted in one transaction, once an hour: below a second of work."""
+
 HEALTH_REASONS_SHORT_MAX: Final = 3
 """Reasons of one host in lists, the heaviest; `/v1/hosts/{host}/health` has all."""
 
 HEALTH_WAIT_SECONDS_MAX: Final = 60.0
-"""How long a scheduler may wait for a change in one request: proxies close what is silent for
-longer. → 422"""
+"""How long a scheduler may wait for a change in one request: proxies close what is silent. → 422"""
 
 HEALTH_WAITERS_MAX: Final = 256
 """Requests that wait for a change at once: every scheduler of a large site. → 503, retry"""
@@ -469,8 +540,7 @@ HEALTH_BODIES_MAX: Final = 32
 25 MB for 10,000 hosts. The oldest goes."""
 
 HEALTH_STALE_SECONDS: Final = 60.0
-"""When the inventory was unreadable for this long, health is stale, and a scheduler must not act on
-it. → 503, retry"""
+"""When the inventory was unreadable for so long, health is stale, no scheduler may act. → 503"""
 
 HEALTH_TURNS_A_ROUND_MAX: Final = 1_000
 """Changes of state that are written in one round, every two seconds. When all of a large fleet
@@ -531,8 +601,7 @@ EXTENDER_GANG_SECONDS: Final = 600.0
 to arrive, and pods that come later are another attempt."""
 
 TOKEN_CHARS_MIN: Final = 16
-"""Length of a token that an operator made up: a shorter one can be guessed. → the service does not
-start"""
+"""Length of a token that an operator made up: a shorter one can be guessed. → it does not start"""
 
 TOKEN_CHARS_MAX: Final = 4_096
 """Length of a presented token; issued ones have 60. A longer one is refused unread. → 401"""
@@ -593,8 +662,7 @@ not ready: two rounds of its own numbers, so that one odd request or a short sta
 out of service. → `/readyz` 503"""
 
 COMMIT_STUCK_SECONDS: Final = 60.0
-"""How long rows may wait without one insert that ends: several times the slowest healthy insert. →
-`/readyz` 503"""
+"""How long rows may wait while no insert ends: several times the slowest one. → `/readyz` 503"""
 
 EVALUATION_LATE_SECONDS: Final = 120.0
 """How long the process that leads may go without a completed evaluation, which is due every five

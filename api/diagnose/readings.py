@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from alerts.window.columns import Floats
+from api.base.host_names import HOST_LABELS
 from api.data.store.store import Store
 from api.diagnose.analyse import TimeRange
 from collector.contract.catalog import load_catalog
@@ -19,7 +20,6 @@ LINES_MAX = 64
 """Lines of a plot. More are a carpet: the liveliest are drawn, and the plot notes it."""
 SERIES_MAX = 20_000
 """Series that are read for one plot: two ports of each of 10,000 hosts."""
-HOST_LABELS = ("host", "instance", "Hostname", "hostname", "node")
 THING_LABELS = (("device", ""), ("port", "port "), ("gpu", "GPU "))
 """Labels that name a part of the host, and their titles."""
 

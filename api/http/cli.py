@@ -21,6 +21,7 @@ import msgspec
 import uvicorn
 from fastapi import FastAPI
 
+from api.base.allocator import bound_arenas
 from api.base.version import VERSION
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
@@ -29,7 +30,7 @@ from api.http.connections import Connections
 from api.http.context import context_of
 from api.http.settings import ServiceSettings, load_service_settings
 from api.http.tls import Certificate
-from collector.contract.errors import SettingsError
+from collector.contract.errors import SettingsError, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -160,6 +161,7 @@ time goes into looking at them again and again."""
 
 def serve(settings: ServiceSettings) -> str:
     """Serve until a signal, or until vital work breaks: then returns its name."""
+    bound_arenas()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
     inventory = Inventory(settings.inventory_url)
@@ -168,6 +170,10 @@ def serve(settings: ServiceSettings) -> str:
     store = Store(StoreUrl.parse(settings.store_url), retention_days=retention)
     for name in store.migrate():
         log.info("store: applied migration %s", name)
+    try:
+        store.prepare_to_stay()
+    except StoreError as error:  # a full disk: the service can answer, and comes to it another time
+        log.warning("store: the engine may keep more threads than it needs: %s", error)
     try:
         app = create_app(settings, store, inventory, time.time)
         certificate = certificate_of(settings)

@@ -72,6 +72,10 @@ class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Days that findings and verdicts are kept; incidents are in the inventory."""
 
 
+SENDER_BUDGETS_MAX = 1e6
+"""Past it there is nothing to bound."""
+
+
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set; the same names in the file, the environment and as flags."""
 
@@ -85,8 +89,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     inventory: str = ""
     """Inventory: sqlite:///path or postgresql+psycopg://… Empty: SQLite below ``data``."""
     token_file: str = ""
-    """File with bearer tokens, one a line: TOKEN, then its scopes with commas (left out: admin) and
-    a name, if you like; read again when it changes. Or make tokens with `fabricscope token`. To
+    """File with bearer tokens, one a line: TOKEN, then its scopes with commas (left out: admin),
+    the hosts of which it may send telemetry (`hosts=node-a,gpu-*`; left out: any) and a name, if
+    you like; read again when it changes. Or make tokens with `fabricscope token`. To
     listen on anything but loopback there must be one."""
     require_tokens: bool = False
     """Ask for a token on loopback too, as behind a proxy. Beyond it, and with a `token_file`, the
@@ -95,6 +100,12 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Names by which clients may call the service (their Host header), as a list or with commas
     between them; `*.example` allows all names below it, `*` any. Loopback names and the one in
     `external_url` are always allowed. Empty: these only, or any name where tokens are required."""
+    sender_budgets: float = 1.0
+    """Times all budgets of senders (bytes, samples, new series and hosts a minute, series a day):
+    2 doubles them, 0 leaves senders unbounded."""
+    accept_alerts: bool = False
+    """Whether senders may write `ALERTS` and `ALERTS_FOR_STATE`, as a vmalert does that keeps its
+    state here. The service's own rules write them, so by default what senders send is refused."""
     tls_certificate: str = ""
     """Certificate chain (PEM). With it and the key, the service speaks TLS. Both are read again
     when they change."""
@@ -223,9 +234,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 links_of(read_file(Path(self.topology_file)))
         if self.topology_plan:
             read_plan(Path(self.topology_plan))
-        for name in self.host_names:
-            if not HOST_NAME.fullmatch(name) and not is_ip(name):
-                raise SettingsError(f"allowed_hosts has {name!r}; write names without port or path")
+        self._check_door()
         self._check_rules()
         _ = self.notifier
         read_policy(self.policy_file)
@@ -245,6 +254,16 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise SettingsError(
                 f"retention_days.series is {self.retention_days.series}, less than samples' "
                 f"{self.retention_days.samples}: samples would outlive their names"
+            )
+
+    def _check_door(self) -> None:
+        for name in self.host_names:
+            if not HOST_NAME.fullmatch(name) and not is_ip(name):
+                raise SettingsError(f"allowed_hosts has {name!r}; write names without port or path")
+        if not 0 <= self.sender_budgets <= SENDER_BUDGETS_MAX:
+            raise SettingsError(
+                f"sender_budgets is {self.sender_budgets:g}; from 0, which is unbounded, to "
+                f"{SENDER_BUDGETS_MAX:g}"
             )
 
     def _check_rules(self) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
+from api.base.limits import HOSTS_KNOWN_MAX
 from api.base.metrics import ServiceMetrics
 from api.base.quarantine import Quarantine
 from api.base.steady import Steady
 from api.base.version import VERSION
 from api.data.captures import Captures
+from api.data.ingest.door import Names
 from api.data.ingest.ingest import Ingest
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.feed import InventoryFeed
@@ -36,6 +38,8 @@ from api.http.works import (
     Supervisor,
     Work,
     feed_inventory,
+    forget_ghosts,
+    give_back_memory,
     watch_captures,
     watch_jobs,
     watch_ports,
@@ -63,8 +67,7 @@ def wire(
     """All parts over this store and inventory. Raises SettingsError for bad settings."""
     metrics = ServiceMetrics(clock)
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
-    feed = make_feed(store, inventory, metrics, clock)
-    ingest = Ingest(store, feed, metrics, clock, retention_days=settings.retention_days.samples)
+    ingest = make_ingest(settings, store, inventory, metrics, clock)
     ingest.captures = captures = Captures(inventory, clock)
     topologies = TopologyCache(
         inventory, clock, file=settings.topology_file, plan=settings.topology_plan
@@ -122,9 +125,30 @@ def wire(
         supervisor=Supervisor(works, metrics),
         wellbeing=Wellbeing(metrics.vitals, store, inventory, ingest.commit, watch, lead),
     )
-    works |= works_of(context, feed, evaluation, roll, rules)
+    works |= works_of(context, ingest.feed, evaluation, roll, rules)
     works["self watch"] = own_rules.run
     return context
+
+
+def make_ingest(
+    settings: ServiceSettings,
+    store: Store,
+    inventory: Inventory,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+) -> Ingest:
+    """The door for senders; hosts of the inventory are not new to it."""
+    ingest = Ingest(
+        store,
+        make_feed(store, inventory, metrics, clock),
+        metrics,
+        clock,
+        retention_days=settings.retention_days.samples,
+        names=Names(load_catalog(), accepts_alerts=settings.accept_alerts),
+    )
+    ingest.budgets.factor = settings.sender_budgets
+    ingest.budgets.hosts.update(inventory.hosts.names(HOSTS_KNOWN_MAX // 2))
+    return ingest
 
 
 def make_feed(
@@ -167,7 +191,9 @@ def works_of(
         "news": parts.changes.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,
+        "ghosts": lambda steady: forget_ghosts(inventory, parts.metrics, clock, steady),
         "wellbeing": lambda steady: watch_wellbeing(parts.wellbeing.disks, parts.metrics, steady),
+        "memory": give_back_memory,
         "captures": lambda steady: watch_captures(parts.captures, steady),
         "tokens": parts.tokens.run,
         "rules": rules.task.run,

@@ -15,14 +15,17 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
+from api.base.allocator import give_back_free_memory
 from api.base.limits import (
     CLOCK_STEP_SECONDS,
     DISK_LOOK_SECONDS,
+    GIVE_BACK_SECONDS,
     STORE_LOOK_SECONDS,
     WORK_BREAKS_MAX,
 )
 from api.base.metrics import ServiceMetrics
 from api.base.steady import Steady
+from api.base.threads import WORK, Threads, note_loop
 from api.base.vitals import ClockWatch
 from api.data.captures import CAPTURES_SECONDS, Captures
 from api.data.inventory.feed import InventoryFeed
@@ -48,6 +51,9 @@ JOBS_FORGOTTEN_SECONDS = 3_600.0
 
 PORTS_SECONDS = 15.0
 """How often the inventory learns the state and rate of every port."""
+
+GHOSTS_SECONDS = 3_600.0
+"""How often hosts that were seen for a moment, long ago, are removed."""
 
 RESTART_SECONDS_MIN, RESTART_SECONDS_MAX = 1.0, 30.0
 """How soon work that broke starts again: at first, and when it breaks again and again."""
@@ -95,6 +101,21 @@ async def watch_ports(
                 failing = True
 
 
+async def forget_ghosts(
+    inventory: Inventory, metrics: ServiceMetrics, clock: Callable[[], float], steady: Steady
+) -> None:
+    """Delete hosts that were seen for a moment, long ago, until cancelled."""
+    while True:
+        await asyncio.sleep(GHOSTS_SECONDS)
+        now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
+        with steady.round():
+            try:
+                count = await asyncio.to_thread(inventory.hosts.forget_ghosts, now)
+                metrics.ghosts_forgotten.inc(count)
+            except InventoryError as error:
+                log.info("ghosts are not forgotten now: %s", error)
+
+
 async def watch_wellbeing(watch: StoreWatch, metrics: ServiceMetrics, steady: Steady) -> None:
     """Keep what the service knows of its disks, parts and clock fresh, until cancelled."""
     clock = ClockWatch(metrics.vitals, CLOCK_STEP_SECONDS)
@@ -109,6 +130,14 @@ async def watch_wellbeing(watch: StoreWatch, metrics: ServiceMetrics, steady: St
         if step_s := clock.step_s():
             metrics.clock_steps.inc()
             log.warning("the clock was set by %+.1f s, or this machine was suspended", step_s)
+
+
+async def give_back_memory(steady: Steady) -> None:
+    """Return freed memory to the kernel now and then, until cancelled."""
+    while True:
+        await asyncio.sleep(GIVE_BACK_SECONDS)
+        with steady.round():
+            await asyncio.to_thread(give_back_free_memory)
 
 
 async def watch_captures(captures: Captures, steady: Steady) -> None:
@@ -183,6 +212,7 @@ class Supervisor:
 
     async def _keep(self, name: str, work: Work) -> None:
         pause_s = RESTART_SECONDS_MIN
+        WORK.set(name)
         self._metrics.work_failures.labels(name)  # 0, so that the first break is an increase
         while True:
             started_s = self._started_s[name] = time.monotonic()
@@ -211,6 +241,8 @@ def working(supervisor: Supervisor, gate: Gate) -> Lifespan[FastAPI]:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        note_loop()
+        asyncio.get_running_loop().set_default_executor(Threads())
         async with supervisor.running():
             yield
         gate.close()

@@ -21,7 +21,7 @@ _INSTANCE_HOST = (
     r"if(match(labels['instance'], '^[^:]*:[0-9]+$'), extract(labels['instance'], '^[^:]*'), "
     "labels['instance']))"
 )
-"""`api.data.inventory.sightings.without_port` in SQL."""
+"""`api.base.host_names.without_port` in SQL."""
 
 
 class Strand(msgspec.Struct, frozen=True):

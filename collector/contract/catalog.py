@@ -50,6 +50,14 @@ class Unit(enum.StrEnum):
     """A count of events or things, or a state: the name states what is counted."""
 
 
+class Writer(enum.StrEnum):
+    """Which programs write a metric's samples."""
+
+    ANY = "any"
+    SERVICE = "service"
+    """The service alone: what senders send under such a name is refused (`Catalog.is_reserved`)."""
+
+
 class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What another exporter calls the same thing.
 
@@ -80,6 +88,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     labels: list[str] = []
     aliases: list[Alias] = []
     window: str = ""
+    writer: Writer = Writer.ANY
 
 
 WHOLE = "all"
@@ -87,11 +96,19 @@ WHOLE = "all"
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of thing that is measured, and the labels that distinguish one from another."""
+    """A kind of thing that is measured, and the labels that distinguish one from another.
+
+    ``writer`` SERVICE reserves every name of the target, also those that the catalog lacks.
+    """
 
     name: str
     help: str
     labels: list[str]
+    writer: Writer = Writer.ANY
+
+
+PROMETHEUS_RESERVED = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
+"""Series of alerts, which Prometheus names: rules of the service write them."""
 
 
 class CatalogFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,6 +125,9 @@ class Catalog:
         self.files = tuple(files)
         self._metrics: dict[str, tuple[Metric, Target]] = {}
         self._aliases: dict[str, list[tuple[Alias, Metric]]] = {}
+        ours = [file.target.name for file in files if file.target.writer is Writer.SERVICE]
+        self._reserved_targets = frozenset(f"fabric_{name}" for name in ours)
+        self._reserved_prefixes = tuple(f"fabric_{name}_" for name in ours)
         for file in files:
             for metric in file.metrics:
                 check_metric(metric, file.target)
@@ -131,6 +151,23 @@ class Catalog:
         """None where the catalog does not have the metric."""
         found = self._metrics.get(name)
         return found[1] if found else None
+
+    def is_reserved(self, name: str) -> bool:
+        """Whether only the service may write series of this name."""
+        found = self._metrics.get(name)
+        return (
+            (found is not None and found[0].writer is Writer.SERVICE)
+            or name.startswith(self._reserved_prefixes)
+            or name in self._reserved_targets
+            or name in PROMETHEUS_RESERVED
+        )
+
+    def writer_of(self, name: str) -> Writer:
+        return Writer.SERVICE if self.is_reserved(name) else Writer.ANY
+
+    def knows(self, name: str) -> bool:
+        """Whether this is a metric of ours or what another exporter calls one."""
+        return name in self._metrics or name in self._aliases
 
     def in_windows(self, target: str) -> list[Metric]:
         """Metrics of one kind of thing that detectors see, in the order of its file."""

@@ -152,8 +152,11 @@ class LabelFrame:
         name = metric.encode()
         if not 0 < len(name) <= LABEL_VALUE_BYTES_MAX:
             raise IdentityError(f"a metric's name has 1 to {LABEL_VALUE_BYTES_MAX} bytes")
-        labels = (*self._before, (METRIC_LABEL, metric), *self._after)
-        return labels, digest_id(self._before_bytes + name + self._after_bytes)
+        return self.labels(metric), digest_id(self._before_bytes + name + self._after_bytes)
+
+    def labels(self, metric: str) -> Labels:
+        """The same without the id, of a name that `named` took."""
+        return (*self._before, (METRIC_LABEL, metric), *self._after)
 
 
 def printable(text: str) -> str:

@@ -10,12 +10,13 @@ fi
 mkdir secrets
 make_secret() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
 admin="$(make_secret)" prometheus="$(make_secret)" grafana="$(make_secret)" agents="$(make_secret)"
-# A line of the service's token file: token, scopes, name.
+# A line of the service's token file: token, scopes, hosts of which it may send (better: a prefix of
+# your agents' names, hosts=gpu-*), name.
 {
     echo "$admin admin operator"
-    echo "$prometheus ingest,read prometheus"
+    echo "$prometheus ingest,read hosts=* prometheus"
     echo "$grafana read grafana"
-    echo "$agents ingest agents"
+    echo "$agents ingest hosts=* agents"
 } > secrets/tokens
 printf '%s' "$prometheus" > secrets/prometheus.token
 printf '%s' "$agents" > secrets/agents.token

@@ -27,10 +27,11 @@ NAMES
 openssl x509 -req -in tls.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days "$days" -extfile names -out tls.crt \
     2> openssl.log || { cat openssl.log >&2; exit 1; }
 
-# A line of the service's token file: token, scopes, name.
+# A line of the service's token file: token, scopes, hosts of which it may send (better: a prefix of
+# your nodes' names, hosts=gpu-*), name.
 cat > tokens <<TOKENS
 $admin admin operator
-$agents ingest agents
+$agents ingest hosts=* agents
 $controller operate controller
 $scheduler read scheduler
 TOKENS

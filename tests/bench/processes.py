@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,12 +162,12 @@ def find_peer(name: str) -> Path | None:
 def disk_bytes(folder: Path) -> int:
     """What the files below a folder take on disk; hard links count once."""
     seen: dict[tuple[int, int], int] = {}
-    for path in folder.rglob("*"):
-        try:
-            status = path.lstat()
-        except FileNotFoundError:
-            continue  # engines remove files while one looks
-        seen[status.st_dev, status.st_ino] = status.st_blocks * BLOCK_BYTES
+    # Engines remove files and folders while one looks; `walk` passes over a folder that is gone.
+    for above, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with suppress(FileNotFoundError):
+                status = Path(above, name).lstat()
+                seen[status.st_dev, status.st_ino] = status.st_blocks * BLOCK_BYTES
     return sum(seen.values())
 
 

@@ -12,6 +12,7 @@ from alerts.rulebook.inhibit import JOB_THEMES, MACHINE_THEMES, NETWORK_THEMES, 
 from dashboards.grafana.boards import alerts, capacity, fleet, itself
 from dashboards.grafana.model import Board, Draw, Panel
 from dashboards.grafana.substitute import ALL, substituted
+from tests.stands.own import write_own
 from tests.stands.service import InProcess, in_process
 from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 
@@ -195,8 +196,8 @@ def test_what_is_explained_is_what_the_service_says_is(exporters: InProcess) -> 
     """
     state = {"alertstate": "firing", "severity": "warning"}
     named = {f"A{number}": labels for number, labels in enumerate(FIRING)}
-    write(
-        exporters,
+    write_own(
+        exporters.store,
         [
             series("ALERTS", {**labels, **state, "alertname": name}, 1.0, end=BEFORE)
             for name, labels in named.items()
@@ -206,7 +207,7 @@ def test_what_is_explained_is_what_the_service_says_is(exporters: InProcess) -> 
     for victims in (VICTIMS[:-1], VICTIMS):
         metric = "fabric_incident_victim"
         things = [{**dict(each.labels), "scope": each.scope} for each in victims]
-        write(exporters, [series(metric, labels, 1.0, end=BEFORE) for labels in things])
+        write_own(exporters.store, [series(metric, labels, 1.0, end=BEFORE) for labels in things])
         wanted = {name for name, labels in named.items() if any(v.has(labels) for v in victims)}
         assert names(ask(exporters, alerts.EXPLAINED, BEFORE)) == wanted
         assert names(ask(exporters, unexplained, BEFORE)) == named.keys() - wanted

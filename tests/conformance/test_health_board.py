@@ -14,7 +14,7 @@ from alerts.health.lemon import LEMON_FROM
 from alerts.health.model import HealthState, Hold, Standing, Target
 from alerts.judge.incident import CLOSE_SECONDS
 from api.base.errors import Problem
-from api.base.limits import HEALTH_STALE_SECONDS
+from api.base.limits import GHOST_SEEN_SECONDS, HEALTH_STALE_SECONDS
 from api.base.metrics import ServiceMetrics
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.incidents import moment_of
@@ -294,7 +294,9 @@ def test_a_service_that_has_just_started_blames_nobody_for_its_own_absence(
     process: Process, inventory: Inventory
 ) -> None:
     assert process.states() == {}
-    restarted = Process(inventory, started_s=START_S + 3_600)
+    process.look(after_s=GHOST_SEEN_SECONDS)
+    process.hear(*FLEET)
+    restarted = Process(inventory, started_s=START_S + GHOST_SEEN_SECONDS + 3_600)
     restarted.say()
     assert restarted.states() == {}
     assert set(restarted.states(after_s=SILENT_SECONDS)) == set(FLEET)

@@ -5,12 +5,19 @@ import datetime as dt
 import pytest
 
 from alerts.health.model import HealthState, Hold, Target, Turn
-from api.base.limits import HEALTH_TURNS_KEPT_DAYS, HOLDS_KEPT_DAYS
+from api.base.limits import (
+    GHOST_KEPT_DAYS,
+    GHOST_LISTED_SECONDS,
+    GHOST_SEEN_SECONDS,
+    HEALTH_TURNS_KEPT_DAYS,
+    HOLDS_KEPT_DAYS,
+)
 from api.data.inventory import health as health_tables
 from api.data.inventory.actions import TooManyHoldsError
 from api.data.inventory.health import NumberedTurn
 from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, Sighting
+from api.data.inventory.tables import DeviceKind
 from collector.contract.units import NS
 from tests.stands.holding import end_hold, set_hold
 
@@ -75,6 +82,40 @@ def test_the_fleet_is_machines_that_were_heard_of_lately(inventory: Inventory) -
     assert inventory.health.count_hosts(at(0)) == 2
     assert inventory.health.silent_hosts(at(-180), at(0)) == {"quiet": at(-300)}
     assert inventory.health.silent_hosts(at(-300), at(0)) == {}
+
+
+def test_a_host_that_was_seen_for_a_moment_leaves_the_lists_and_then_the_inventory(
+    inventory: Inventory,
+) -> None:
+    """An honest host that falls silent stays: its silence is news."""
+    brief, long = GHOST_SEEN_SECONDS - 1, GHOST_SEEN_SECONDS
+
+    def port_of(host: str) -> Sighting:
+        return Sighting(host=host, kind=DeviceKind.RDMA, device="mlx5_0", port="1")
+
+    for name, seconds in (("ghost", brief), ("held", brief), ("honest", long)):
+        inventory.observe([Observation(port_of(name), at(0), at(seconds))])
+    seen(inventory, "once", brief)
+    set_hold(inventory, "1", hold(host="held"))
+
+    def shown(now: dt.datetime) -> list[list[str]]:
+        listed = inventory.health.known_hosts(now)
+        assert inventory.health.count_hosts(now) == len(listed)
+        pages = inventory.hosts.page(now=now), inventory.hosts.page()
+        return [[each.host for each in listed], *([each.host for each in page] for page in pages)]
+
+    everything = ["ghost", "held", "honest", "once"]
+    assert shown(at(brief + GHOST_LISTED_SECONDS)) == [everything] * 3
+    later = at(brief + GHOST_LISTED_SECONDS + 1)
+    assert shown(later) == [["honest"], ["honest"], everything]
+    assert inventory.health.silent_hosts(later, later).keys() == {"honest"}
+    assert inventory.hosts.forget_ghosts(later) == 0
+    week = at(brief + 1) + dt.timedelta(days=GHOST_KEPT_DAYS)
+    assert inventory.hosts.forget_ghosts(week) == 2
+    assert [each.host for each in inventory.hosts.page()] == ["held", "honest"]
+    assert {each.host for each in inventory.hosts.ports()} == {"held", "honest"}
+    seen(inventory, "ghost", 0)
+    assert inventory.hosts.get("ghost") is not None, "it may come back"
 
 
 def test_hosts_are_found_by_their_names(inventory: Inventory) -> None:

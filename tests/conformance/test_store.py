@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.data.ingest.columns import SampleColumns
 from api.data.ingest.commit import (
     Exemplar,
@@ -348,3 +349,46 @@ def test_a_store_that_went_away_is_a_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot open the store at clickhouse"):
         Store(StoreUrl.parse(url))
     store.close()
+
+
+def engine_number(store: Store, metric: str) -> int:
+    [row] = store.query(
+        "SELECT value FROM system.metrics WHERE metric = {metric:String}", {"metric": metric}
+    ).to_pylist()
+    return int(row["value"])
+
+
+def test_questions_about_other_times_leave_nothing_behind(store: Store) -> None:
+    """The engine would keep an entry a part for every condition it never sees again."""
+    write(store, 9_001, [(series, NOW_MS, 1.0) for series in range(20_000)])
+    before = engine_number(store, "QueryConditionCacheEntries")
+    for second in range(20):
+        store.query(
+            "SELECT count() AS n FROM samples WHERE metric = 9001 AND series = 7 "
+            "AND time >= fromUnixTimestamp64Milli({from_ms:Int64})",
+            {"from_ms": NOW_MS - second * 1000},
+        )
+    assert engine_number(store, "QueryConditionCacheEntries") == before
+
+
+def test_the_embedded_engine_is_bounded_as_a_part_of_a_service(store: Store) -> None:
+    if store.url.scheme != "chdb":
+        pytest.skip("a server has its own configuration")
+    rows = store.query("SELECT name, value FROM system.server_settings").to_pylist()
+    values = {row["name"]: row["value"] for row in rows}
+    for cache in ("mark_cache_size", "index_mark_cache_size", "primary_index_cache_size"):
+        assert int(values[cache]) == ENGINE_CACHE_BYTES_MAX, cache
+
+
+def test_the_embedded_engine_removes_parts_without_a_crowd_of_threads(store: Store) -> None:
+    """It would start 128 threads for it, and keep them for ever."""
+    if store.url.scheme != "chdb":
+        store.prepare_to_stay()
+        created = store._writer.command("SHOW CREATE TABLE samples")
+        assert "concurrent" not in str(created), "a server has a machine to itself"
+        return
+    store.prepare_to_stay()
+    store.prepare_to_stay()
+    for table in RETAINED_TABLES:
+        created = store._writer.command(f"SHOW CREATE TABLE {table}")
+        assert "concurrent_part_removal_threshold = 1000000" in str(created), table

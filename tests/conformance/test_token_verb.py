@@ -40,7 +40,7 @@ def test_create_prints_the_secret_once_and_list_never(
     assert token(data, "list") == 0
     listed = capsys.readouterr().out
     assert listed.splitlines()[0].split() == [
-        *("ID", "NAME", "SCOPES", "CREATED", "LAST", "USED", "STATE")
+        *("ID", "NAME", "SCOPES", "HOSTS", "CREATED", "LAST", "USED", "STATE")
     ]
     assert number in listed
     assert "until 20" in listed

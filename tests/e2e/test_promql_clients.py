@@ -64,7 +64,9 @@ def end_ms() -> int:
 def service(tmp_path_factory: pytest.TempPathFactory, end_ms: int) -> Iterator[ServiceProcess]:
     folder = tmp_path_factory.mktemp("service")
     # The alerts here are the client's; those of the service itself are another test's.
-    (folder / "service.toml").write_text("rules_pack = false\nown_numbers = false\n")
+    (folder / "service.toml").write_text(
+        "rules_pack = false\nown_numbers = false\naccept_alerts = true\n"
+    )
     with ServiceProcess(folder / "data", "--config", str(folder / "service.toml")) as running:
         our_side(running).load(port_series(end_ms))
         yield running

@@ -322,8 +322,10 @@ def test_each_program_gets_a_token_with_what_it_needs(secrets: Path) -> None:
         "grafana": {Scope.READ},
         "agents": {Scope.INGEST},
     }
+    hosts = {token.name: token.hosts for token in read_token_file(secrets / "tokens")}
+    assert set(hosts.values()) == {("*",)}
     lines = (secrets / "tokens").read_text().splitlines()
-    by_name = {line.split()[2]: line.split()[0] for line in lines}
+    by_name = {line.split()[-1]: line.split()[0] for line in lines}
     assert len(set(by_name.values())) == 4
     assert (secrets / "prometheus.token").read_text() == by_name["prometheus"]
     assert (secrets / "admin.token").read_text() == by_name["operator"]

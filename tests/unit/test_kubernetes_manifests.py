@@ -378,7 +378,7 @@ def test_each_program_gets_a_token_of_its_own_with_the_scope_it_needs(tmp_path: 
         "controller": ["operate"],
         "scheduler": ["read"],
     }
-    lines = {line.split()[2]: line.split()[0] for line in file.read_text().splitlines()}
+    lines = {line.split()[-1]: line.split()[0] for line in file.read_text().splitlines()}
     clients = {"agents": "fabricscope-agent", "controller": "fabricscope-controller"}
     for name, where in {**clients, "scheduler": "fabricscope-scheduler"}.items():
         assert secret(where)["token"].decode() == lines[name]

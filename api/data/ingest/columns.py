@@ -18,8 +18,10 @@ Item = TypeVar("Item")
 MS_PER_SECOND = 1_000
 MS_PER_DAY = 86_400_000
 
+Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
+UInt8s = npt.NDArray[np.uint8]
 UInt32s = npt.NDArray[np.uint32]
 Float64s = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import accumulate
 
@@ -25,10 +23,11 @@ from api.base.limits import (
     COMMIT_WAIT_SECONDS,
     PENDING_ROWS_MAX,
 )
+from api.base.threads import Threads
 from api.base.vitals import Pulse, Vitals
 from api.data.ingest.columns import SampleColumns
 from api.data.ingest.records import COLLECTIVES, STEPS, joined
-from api.data.ingest.series import NewSeries
+from api.data.ingest.series import NewSeries, metric_of
 from api.data.store.store import Store
 from collector.contract.errors import ContractError, FabricscopeError, StoreError
 from collector.contract.identity import METRIC_LABEL, Labels
@@ -99,7 +98,7 @@ class GroupCommit:
         self._waiting: list[tuple[Write, asyncio.Future[None]]] = []
         self._arrived = asyncio.Event()
         self._enough = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._thread = Threads(1, work="commit")
         self.pending_rows = 0
         """Rows that are waiting or being inserted."""
         self._waiting_rows = 0
@@ -251,11 +250,11 @@ def insert_group(store: Store, group: list[Write]) -> None:
 def series_rows(series: list[NewSeries]) -> pa.Table:
     """Rows of the `series` table; the name's label is a column of its own."""
     unique = {(entry.day, entry.series): entry for entry in series}.values()
-    epoch = dt.date(1970, 1, 1).toordinal()
+    days = pa.array([entry.day for entry in unique], pa.int32())
     return pa.table(
         {
-            "day": pa.array([dt.date.fromordinal(epoch + entry.day) for entry in unique]),
-            "metric_name": pa.array([dict(entry.labels)[METRIC_LABEL] for entry in unique]),
+            "day": days.cast(pa.date32()),
+            "metric_name": pa.array([metric_of(entry.labels) for entry in unique]),
             "series": pa.array([entry.series for entry in unique], pa.uint64()),
             "labels": label_maps(
                 [[pair for pair in entry.labels if pair[0] != METRIC_LABEL] for entry in unique]

@@ -11,34 +11,37 @@ import contextlib
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
+from api.base.host_names import HOST, Hosts
 from api.base.limits import (
     INFLIGHT_BYTES_MAX,
     INFLIGHT_BYTES_PER_SENDER_MAX,
+    METADATA_CACHED_BYTES_MAX,
     METADATA_CACHED_MAX,
-    REMOTE_SERIES_CACHED_MAX,
 )
 from api.base.metrics import ServiceMetrics
 from api.base.quarantine import Oddities
 from api.base.steady import Steady
+from api.base.threads import Threads
 from api.data.captures import Captures
+from api.data.ingest.budgets import RULES, Budgets, Over, Sender
 from api.data.ingest.columns import MS_PER_SECOND, Acceptance, SampleColumns
 from api.data.ingest.commit import GroupCommit, Metadata, Overloaded, Write
+from api.data.ingest.door import NAMES, OPEN, Door, Names
 from api.data.ingest.native import NativeRequest, decode_native
 from api.data.ingest.otlp import OtlpRequest, OtlpSeries, decode_otlp
 from api.data.ingest.remote_write import RemoteRequest, unpack
 from api.data.ingest.remote_write_v1 import decode_v1
 from api.data.ingest.remote_write_v2 import decode_v2
-from api.data.ingest.series import NativeTable, NativeTables, RemoteSeries
+from api.data.ingest.series import NativeTable, NativeTables, RemoteSeries, read_labels
 from api.data.inventory.feed import InventoryFeed
 from api.data.store.store import Store
 from collector.contract.errors import FabricscopeError
-from collector.contract.wire import Receipt
+from collector.contract.wire import Batch, Receipt
 
 Made = TypeVar("Made")
 NATIVE, REMOTE_WRITE, OTLP = "native", "remote_write", "otlp"
@@ -79,6 +82,15 @@ class Holding:
             del self._inflight[self._sender]
 
 
+def name_of(sender: Sender | None) -> str:
+    return sender.name if sender is not None else ""
+
+
+def speaks_for(hosts: Hosts, batch: Batch) -> bool:
+    """Whether a batch is of an agent of these hosts: agents have their host's name."""
+    return hosts.allow(filter(None, [batch.agent, batch.common.get(HOST, "")]))
+
+
 class Ingest:
     """Decodes, commits, acknowledges. ``clock`` gives unix seconds."""
 
@@ -90,31 +102,48 @@ class Ingest:
         clock: Callable[[], float],
         *,
         retention_days: int,
+        names: Names = NAMES,
     ) -> None:
         self.feed = feed
         self._metrics = metrics
         self._clock = clock
         self._retention_days = retention_days
-        self._tables = NativeTables()
-        self._remote = RemoteSeries()
-        self._otlp = OtlpSeries()
+        self._tables = NativeTables(names)
+        self._remote = RemoteSeries(names)
+        self._otlp = OtlpSeries(names)
         self._said: dict[str, Metadata] = {}
-        self._things_of = lru_cache(REMOTE_SERIES_CACHED_MAX)(lambda labels: feed.things([labels]))
+        self._said_bytes = 0
+        self.budgets = Budgets(clock)
         self.captures: Captures | None = None
         """Requests that receipts carry to agents; None: receipts carry none."""
         self.refusals = Oddities(clock)
         """The latest refusals, by protocol, rule and sender."""
-        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self._decoder = Threads(1, work="decode")
         self._inflight: Counter[str] = Counter()
         self._newest_s: dict[str, float] = {}
         self.commit = GroupCommit(store, self._observe_commit, metrics.vitals.commit)
         metrics.watch("fabric_service_pending_rows", lambda: self.commit.pending_rows)
+        metrics.watch("fabric_service_senders", lambda: len(self.budgets))
         metrics.watch("fabric_service_inflight_bytes", self._inflight.total)
-        metrics.watch("fabric_service_known_series", lambda: len(self._tables), protocol=NATIVE)
-        metrics.watch(
-            "fabric_service_known_series", lambda: len(self._remote.labels), protocol=REMOTE_WRITE
-        )
-        metrics.watch("fabric_service_known_series", lambda: len(self._otlp.rows), protocol=OTLP)
+        self._watch_series()
+
+    def _watch_series(self) -> None:
+        """Show how many series are remembered, and what they take."""
+        counts: dict[str, Callable[[], float]] = {
+            NATIVE: lambda: len(self._tables),
+            REMOTE_WRITE: lambda: len(self._remote.labels),
+            OTLP: lambda: len(self._otlp.rows),
+        }
+        sizes: dict[str, Callable[[], float]] = {
+            NATIVE: lambda: self._tables.bytes,
+            REMOTE_WRITE: lambda: self._remote.bytes,
+            OTLP: lambda: self._otlp.known.bytes,
+        }
+        for protocol, count in counts.items():
+            self._metrics.watch("fabric_service_known_series", count, protocol=protocol)
+            self._metrics.watch(
+                "fabric_service_known_series_bytes", sizes[protocol], protocol=protocol
+            )
 
     @contextlib.contextmanager
     def holding(self, sender: str) -> Iterator[Holding]:
@@ -125,17 +154,24 @@ class Ingest:
         finally:
             holding.release()
 
-    async def native(self, body: bytes, sender: str = "") -> Receipt:
-        """Make a native batch durable; the receipt may be sent when this returns."""
-        request = await self._decoded(decode_native, body, self._tables, self._acceptance())
+    async def native(self, body: bytes, sender: Sender | None = None) -> Receipt:
+        """Make a native batch durable; the receipt may be sent when this returns.
+
+        ``sender`` None: nothing but the rules of the format and the clock bind it.
+        """
+        request = await self._decoded(self._decode_native, body, sender)
         await self.commit.write(request.write)
         batch, write = request.batch, request.write
         self._tables.written(batch.agent, request.table, request.days)
-        self._sight_batch(request)
+        is_own = sender is None or speaks_for(sender.hosts, batch)
+        if is_own:
+            self._sight_batch(request)
         self._count(NATIVE, write, request.refused)
-        self.note_refused(NATIVE, request.refused, request.complaint, sender or batch.agent)
+        self.note_refused(
+            NATIVE, request.refused, request.complaint, name_of(sender) or batch.agent
+        )
         captures = None
-        if self.captures is not None:
+        if is_own and self.captures is not None:
             self.captures.note(batch.agent, write.events)
             captures = self.captures.of(batch.agent)
         return Receipt(
@@ -146,20 +182,22 @@ class Ingest:
             captures=captures or msgspec.UNSET,
         )
 
-    async def remote_write(self, body: bytes, version: int, sender: str = "") -> RemoteRequest:
-        request = await self._decoded(self._decode_remote, body, version)
+    async def remote_write(
+        self, body: bytes, version: int, sender: Sender | None = None
+    ) -> RemoteRequest:
+        request = await self._decoded(self._decode_remote, body, version, sender)
         await self.commit.write(request.write)
         self._remote.written(request.write.series)
-        self._said.update({entry.metric: entry for entry in request.write.metadata})
+        self._remember(request.write.metadata)
         self._count(REMOTE_WRITE, request.write, request.refused)
-        self.note_refused(REMOTE_WRITE, request.refused, request.complaint, sender)
+        self.note_refused(REMOTE_WRITE, request.refused, request.complaint, name_of(sender))
         return request
 
     async def otlp(
-        self, body: bytes, parse: Callable[[bytes], Any], sender: str = ""
+        self, body: bytes, parse: Callable[[bytes], Any], sender: Sender | None = None
     ) -> OtlpRequest:
         """Make what is valid in an OTLP request durable; ``parse`` knows how it is written."""
-        decoded = await self._decoded(self._decode_otlp, body, parse)
+        decoded = await self._decoded(self._decode_otlp, body, parse, sender)
         write = decoded.request.write
         try:
             await self.commit.write(write)
@@ -168,11 +206,17 @@ class Ingest:
             await self._in_decoder(self._otlp.deltas.forget, decoded.added)
             raise
         self._otlp.known.written(write.series)
-        self._said.update({entry.metric: entry for entry in write.metadata})
+        self._remember(write.metadata)
         self._count(OTLP, write, decoded.request.refused)
-        self.note_refused(OTLP, decoded.request.refused, decoded.request.complaint, sender)
+        self.note_refused(OTLP, decoded.request.refused, decoded.request.complaint, name_of(sender))
         self._metrics.merged.labels(OTLP).inc(decoded.merged)
         return decoded
+
+    def over(self, sender: Sender, refused: Mapping[str, int]) -> Over | None:
+        """The answer to a request of which a budget refused some; None: none did."""
+        for rule in RULES & refused.keys():
+            return self.budgets.of(sender).over(rule, refused[rule])
+        return None
 
     async def _decoded(self, decode: Callable[..., Made], *given: object) -> Made:
         with self.commit.coming():
@@ -181,21 +225,39 @@ class Ingest:
     async def _in_decoder(self, work: Callable[..., Made], *given: object) -> Made:
         return await asyncio.get_running_loop().run_in_executor(self._decoder, work, *given)
 
-    def _decode_otlp(self, body: bytes, parse: Callable[[bytes], Any]) -> OtlpRequest:
-        decoded = decode_otlp(parse(body), self._otlp, self._acceptance())
+    def _door(self, sender: Sender | None) -> Door:
+        """In the thread that decodes: requests that wait for it must not count on the same room."""
+        if sender is None:
+            return OPEN
+        return Door(sender.hosts, self.budgets.allowance(sender), self.budgets.hosts)
+
+    def _decode_native(self, body: bytes, sender: Sender | None) -> NativeRequest:
+        return decode_native(body, self._tables, self._acceptance(), self._door(sender))
+
+    def _decode_otlp(
+        self, body: bytes, parse: Callable[[bytes], Any], sender: Sender | None
+    ) -> OtlpRequest:
+        decoded = decode_otlp(parse(body), self._otlp, self._acceptance(), self._door(sender))
         return decoded._replace(request=self._only_news(decoded.request))
 
-    def _decode_remote(self, body: bytes, version: int) -> RemoteRequest:
+    def _decode_remote(self, body: bytes, version: int, sender: Sender | None) -> RemoteRequest:
         decode = decode_v1 if version == 1 else decode_v2
-        return self._only_news(decode(unpack(body), self._remote, self._acceptance()))
+        door = self._door(sender)
+        return self._only_news(decode(unpack(body), self._remote, self._acceptance(), door))
 
     def _only_news(self, request: RemoteRequest) -> RemoteRequest:
         """Drop metadata that is stored already: senders repeat it with every request."""
-        if len(self._said) >= METADATA_CACHED_MAX:
-            self._said = {}
+        is_full = len(self._said) >= METADATA_CACHED_MAX
+        if is_full or self._said_bytes >= METADATA_CACHED_BYTES_MAX:
+            self._said, self._said_bytes = {}, 0
         news = [each for each in request.write.metadata if self._said.get(each.metric) != each]
         write = msgspec.structs.replace(request.write, metadata=news)
         return msgspec.structs.replace(request, write=write)
+
+    def _remember(self, news: list[Metadata]) -> None:
+        for each in news:
+            self._said[each.metric] = each
+            self._said_bytes += len(each.metric) + len(each.help) + len(each.unit)
 
     def _acceptance(self) -> Acceptance:
         return Acceptance.at(int(self._clock() * 1000), self._retention_days)
@@ -207,20 +269,21 @@ class Ingest:
             boot=batch.boot,
             sequence=batch.sequence,
             received_at=dt.datetime.fromtimestamp(now, tz=dt.UTC),
-            host=batch.common.get("host", ""),
+            host=batch.common.get(HOST, ""),
         )
         if now - table.sighted >= SIGHT_SECONDS:
             table.sighted = now
-            self._decoder.submit(self._sight_table, table)
+            self._decoder.submit(self._sight_table, batch, table)
 
     async def sighted(self) -> None:
         """Return when every batch that was acknowledged before is noted for the inventory."""
         await self._in_decoder(lambda: None)
 
-    def _sight_table(self, table: NativeTable) -> None:
+    def _sight_table(self, batch: Batch, table: NativeTable) -> None:
         if table.things is None:
-            table.things = self.feed.things(table.labels)
-        self.feed.seen(table.things)
+            labels = read_labels(batch, np.flatnonzero(table.valid).tolist())
+            self._tables.show(table, self.feed.things(labels.values()))
+        self.feed.seen(table.things or ())
 
     async def sight_remote_series(self, steady: Steady) -> None:
         while True:
@@ -235,8 +298,13 @@ class Ingest:
     def _sight_remote(self) -> None:
         """Reading a series' labels takes microseconds, so each is read once and remembered."""
         for known in (self._remote, self._otlp.known):
-            for labels in known.take_used():
-                self.feed.seen(self._things_of(labels))
+            for row in known.take_used():
+                things = known.things[row]
+                if things is None:
+                    is_shown = known.names.show_hosts(known.metric_name(row))
+                    labels = [known.labels[row]] if is_shown else []
+                    things = known.things[row] = self.feed.things(labels)
+                self.feed.seen(things)
 
     def note_refused(
         self, protocol: str, refused: Mapping[str, int], complaint: str, sender: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from api.base.limits import REMOTE_LABELS_CACHED_MAX
+from api.base.limits import CACHED_BYTES_MAX, REMOTE_LABELS_CACHED_MAX
 from collector.contract.errors import IdentityError
 from collector.contract.identity import METRIC_LABEL, Labels, canonical_bytes, check_label
 
@@ -26,6 +26,7 @@ class LabelBytes:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Label] = {}
+        self._bytes = 0
 
     def leading(self, body: bytes, start: int, stop: int) -> tuple[list[Label], int]:
         """The labels at the front of a series and where they end, as far as they are simple.
@@ -69,8 +70,10 @@ class LabelBytes:
             check_label(*pair)
         except (UnicodeDecodeError, IdentityError):
             return None
-        if len(self._known) >= REMOTE_LABELS_CACHED_MAX:
+        if len(self._known) >= REMOTE_LABELS_CACHED_MAX or self._bytes >= CACHED_BYTES_MAX:
             self._known.clear()
+            self._bytes = 0
+        self._bytes += len(key)
         label = self._known[key] = Label(pair, canonical_bytes((pair,)))
         return label
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 
+from api.base.host_names import Hosts, hosts_named
+from api.data.ingest.budgets import SERIES_DAY
 from api.data.ingest.columns import Acceptance, SampleColumns, UInt32s, merge_counts, sort_out
 from api.data.ingest.commit import Write
+from api.data.ingest.door import FOREIGN_HOST, OPEN, Door
 from api.data.ingest.identities import BAD_IDENTITY, odd_names
 from api.data.ingest.records import accept_collectives, accept_steps
-from api.data.ingest.series import NativeTable, NativeTables, check_index
+from api.data.ingest.series import ROW_RULES, NativeTable, NativeTables, NewSeries, check_index
 from collector.contract.identity import LABELS_MAX, canonical_labels
 from collector.contract.model import EVENT_TEXT_BYTES_MAX, Event
 from collector.contract.wire import Batch, decode_batch
@@ -33,10 +35,17 @@ class NativeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Why the first series was refused."""
 
 
-def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> NativeRequest:
-    """Raises WireError if it is no batch. What breaks a rule is refused, by its name."""
+def decode_native(
+    body: bytes, tables: NativeTables, acceptance: Acceptance, door: Door = OPEN
+) -> NativeRequest:
+    """Raises WireError if it is no batch, Over if its sender must wait before it may bring it.
+
+    What breaks a rule is refused, by its name. A sender that is over a budget of a minute is
+    refused whole batches: its agent keeps them and tries again, so nothing is lost. Past its series
+    of a day it loses new ones alone: batches that wait until midnight would hold up all others.
+    """
     batch = decode_batch(body)
-    table = tables.recognise(batch)
+    table = tables.recognise(batch, door)
     index = np.frombuffer(batch.index, dtype="<u4")
     complaint = ""
     check_index(index, table)
@@ -52,17 +61,28 @@ def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> 
         bad_series, complaint = refused_series(table, index[~valid])
         columns = columns.select(valid)
     columns, bad_times = acceptance.apply(columns)
-    events, bad_events = accept_events(batch, acceptance)
+    events, bad_events = accept_events(batch, acceptance, door.hosts)
     complaint = complaint or complain_of(batch.common)
-    collectives = accept_collectives(batch, acceptance)
-    steps = accept_steps(batch, acceptance)
+    collectives = accept_collectives(batch, acceptance, door.hosts)
+    steps = accept_steps(batch, acceptance, door.hosts)
     days = columns.days()
+    news = tables.unwritten(batch, table, days)
+    if news and door.is_past_day(len(news)):
+        columns, past_day = without_series(columns, news)
+        # What the store knows of the table stays as it was.
+        days, news = [], []
+        bad_series = merge_counts(bad_series, past_day)
+    elif news:
+        door.check_series(len(news))
+    count = len(columns) + len(events) + sum(len(each.rows or ()) for each in (collectives, steps))
+    door.settle(count, (new.series for new in news))
+    table.are_hosts_counted = True
     return NativeRequest(
         batch=batch,
         table=table,
         write=Write(
             samples=columns,
-            series=tables.unwritten(batch.agent, table, days),
+            series=news,
             events=events,
             collectives=collectives.rows,
             steps=steps.rows,
@@ -73,12 +93,21 @@ def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> 
     )
 
 
+def without_series(
+    columns: SampleColumns, news: list[NewSeries]
+) -> tuple[SampleColumns, dict[str, int]]:
+    """The samples of other series, and how many there were of these."""
+    is_new = np.isin(columns.series, np.array([new.series for new in news], dtype=np.uint64))
+    return columns.select(~is_new), {SERIES_DAY: int(is_new.sum())}
+
+
 def refused_series(table: NativeTable, rows: UInt32s) -> tuple[dict[str, int], str]:
     """How many samples each rule refused with their series, and why the first one was."""
-    counts: Counter[str] = Counter()
-    for row, count in Counter(rows.tolist()).items():
-        counts[table.refused[row][0]] += count
-    return dict(counts), table.refused[int(rows[0])][1] if len(rows) else ""
+    if not len(rows):
+        return {}, ""
+    counts = np.bincount(table.rule[rows], minlength=len(ROW_RULES)).tolist()
+    refused = {rule: count for rule, count in zip(ROW_RULES, counts, strict=True) if count}
+    return refused, table.complaints[ROW_RULES[table.rule[rows[0]]]]
 
 
 def complain_of(common: Mapping[str, str]) -> str:
@@ -87,14 +116,19 @@ def complain_of(common: Mapping[str, str]) -> str:
     return f"the batch's own {odd}" if odd else ""
 
 
-def accept_events(batch: Batch, acceptance: Acceptance) -> tuple[list[Event], dict[str, int]]:
+def accept_events(
+    batch: Batch, acceptance: Acceptance, hosts: Hosts
+) -> tuple[list[Event], dict[str, int]]:
     """The batch's events with its common labels added, and how many each rule refused."""
     odd = {name for name in batch.common if odd_names({name: batch.common[name]})}
 
     def refuse(event: Event) -> str | None:
         # An event's own label takes the place of the batch's.
-        is_odd = odd_names(event.labels) or (odd and not odd <= event.labels.keys())
-        return BAD_IDENTITY if is_odd else refuse_event(event, acceptance)
+        if odd_names(event.labels) or (odd and not odd <= event.labels.keys()):
+            return BAD_IDENTITY
+        if not hosts.is_any and not hosts.allow(hosts_named({**batch.common, **event.labels})):
+            return FOREIGN_HOST
+        return refuse_event(event, acceptance)
 
     kept, refused = sort_out(batch.events, refuse)
     all_labels = [canonical_labels({**batch.common, **event.labels}) for event in kept]

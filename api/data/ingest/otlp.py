@@ -23,9 +23,15 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from api.base.limits import OTLP_SERIES_CACHED_MAX, REMOTE_SAMPLES_MAX, UNPACKED_BYTES_MAX
+from api.base.limits import (
+    CACHED_BYTES_MAX,
+    OTLP_SERIES_CACHED_MAX,
+    REMOTE_SAMPLES_MAX,
+    UNPACKED_BYTES_MAX,
+)
 from api.data.ingest.columns import Acceptance, Float64s, Int64s
 from api.data.ingest.commit import Metadata
+from api.data.ingest.door import NAMES, OPEN, Door, Names
 from api.data.ingest.otlp_names import labels_of, metric_name
 from api.data.ingest.otlp_points import (
     NO_LABELS,
@@ -76,18 +82,22 @@ class Origin(NamedTuple):
 class OtlpSeries:
     """Which series are known, by the bytes of their resource and attributes. For one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names = NAMES) -> None:
+        self._names = names
         self.deltas = Deltas()
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self.known = RemoteSeries()
+        self.known = RemoteSeries(self._names)
         self.rows: dict[tuple[object, ...], int] = {}
         self._origins: dict[bytes, Origin] = {}
+        self.bytes = 0
+        """Of the keys of both."""
 
     def make_room(self) -> None:
         """Clear the cache when full; called between requests. Totals of deltas are kept."""
-        if len(self.rows) >= OTLP_SERIES_CACHED_MAX or len(self._origins) >= OTLP_SERIES_CACHED_MAX:
+        is_full = max(len(self.rows), len(self._origins)) >= OTLP_SERIES_CACHED_MAX
+        if is_full or self.bytes >= CACHED_BYTES_MAX:
             self._start_anew()
 
     def origin(self, resource: Any) -> Origin:  # noqa: ANN401 - a Resource message
@@ -95,6 +105,7 @@ class OtlpSeries:
         found = self._origins.get(key)
         if found is None:
             found = self._origins[key] = read_origin(resource, len(self._origins))
+            self.bytes += 2 * len(key)
         return found
 
 
@@ -180,9 +191,14 @@ class OtlpRequest(NamedTuple):
     """Series to whose totals deltas were added."""
 
 
-def decode_otlp(message: Any, series: OtlpSeries, acceptance: Acceptance) -> OtlpRequest:  # noqa: ANN401 - an ExportMetricsServiceRequest
+def decode_otlp(
+    message: Any,  # noqa: ANN401 - an ExportMetricsServiceRequest
+    series: OtlpSeries,
+    acceptance: Acceptance,
+    door: Door = OPEN,
+) -> OtlpRequest:
     series.make_room()
-    reader = Reader(series, acceptance)
+    reader = Reader(series, acceptance, door)
     for of_resource in message.resource_metrics:
         origin = series.origin(of_resource.resource)
         for of_scope in of_resource.scope_metrics:
@@ -195,10 +211,10 @@ def decode_otlp(message: Any, series: OtlpSeries, acceptance: Acceptance) -> Otl
 class Reader:
     """Gathers the samples of one request."""
 
-    def __init__(self, series: OtlpSeries, acceptance: Acceptance) -> None:
+    def __init__(self, series: OtlpSeries, acceptance: Acceptance, door: Door) -> None:
         self._series = series
         self._acceptance = acceptance
-        self._collected = Collected(series.known, acceptance)
+        self._collected = Collected(series.known, acceptance, door)
         self._rows: list[int] = []
         self._times_ms: list[int] = []
         self._values: list[float] = []
@@ -281,10 +297,14 @@ class Reader:
     def _learn(
         self, key: tuple[object, ...], name: str, part: Part, labels: dict[str, str]
     ) -> int | None:
+        if not self._collected.door.takes_new:
+            self._collected.refuse_unread(1)
+            return None
         whole = {**labels, **dict(part.labels), METRIC_LABEL: name + part.suffix}
         row = self._collected.identify(None, lambda: canonical_labels(whole), 1)
         if row is not None:
             self._series.rows[key] = row
+            self._series.bytes += sum(len(each) for each in key if isinstance(each, bytes | str))
         return row
 
     def _take(self, point: Point, parts: list[Part], rows: list[int], shape: Shape) -> None:

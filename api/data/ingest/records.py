@@ -16,7 +16,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from api.base.host_names import ANY_HOST, HOST, Hosts
 from api.data.ingest.columns import Acceptance, Bools, Int64s, Item, sort_out
+from api.data.ingest.door import FOREIGN_HOST
 from api.data.store.store import Store
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.errors import WireError
@@ -55,7 +57,7 @@ NOTHING = Accepted(None, {})
 # --- collectives out of a batch ----------------------------------------------------------------
 
 
-def accept_collectives(batch: Batch, acceptance: Acceptance) -> Accepted:
+def accept_collectives(batch: Batch, acceptance: Acceptance, hosts: Hosts = ANY_HOST) -> Accepted:
     """The batch's collectives as rows. Raises WireError if one refers to no row of the table."""
     packed = batch.collectives
     if packed is None or not len(packed):
@@ -70,6 +72,8 @@ def accept_collectives(batch: Batch, acceptance: Acceptance) -> Accepted:
     host = batch.common.get("host", "")
     valid = np.array([is_sound(context, host) for context in packed.contexts], dtype=np.bool_)
     rules = broken_rules(numbers, valid[index], acceptance)
+    if not hosts.is_any:
+        rules = refuse_foreign(rules, packed.contexts, index, batch, hosts)
     keep = ~np.logical_or.reduce(list(rules.values()))
     refused = {rule: int(broken.sum()) for rule, broken in rules.items() if broken.any()}
     if not keep.any():
@@ -78,6 +82,21 @@ def accept_collectives(batch: Batch, acceptance: Acceptance) -> Accepted:
         index = index[keep]
         numbers = {name: column[keep] for name, column in numbers.items()}
     return Accepted(rows_of_columns(packed.contexts, index, numbers, host), refused)
+
+
+def refuse_foreign(
+    rules: dict[str, Bools],
+    contexts: Sequence[Context],
+    index: Int64s,
+    batch: Batch,
+    hosts: Hosts,
+) -> dict[str, Bools]:
+    """The rules with one more: rows of hosts that are not the sender's."""
+    host = batch.common.get(HOST, "")
+    allowed = [hosts.allow(filter(None, [each.host or host])) for each in contexts]
+    foreign = ~np.array(allowed, dtype=np.bool_)[index]
+    others = {rule: broken & ~foreign for rule, broken in rules.items()}
+    return {FOREIGN_HOST: foreign, **others}
 
 
 def unpack_numbers(packed: Collectives) -> dict[str, Int64s]:
@@ -235,9 +254,15 @@ def insert_all(
 # --- steps -------------------------------------------------------------------------------------
 
 
-def accept_steps(batch: Batch, acceptance: Acceptance) -> Accepted:
-    host = batch.common.get("host", "")
-    kept, refused = sort_out(batch.steps, lambda span: refuse_step(span, host, acceptance))
+def accept_steps(batch: Batch, acceptance: Acceptance, hosts: Hosts = ANY_HOST) -> Accepted:
+    host = batch.common.get(HOST, "")
+
+    def refuse(span: StepSpan) -> str | None:
+        if not hosts.is_any and not hosts.allow(filter(None, [span.host or host])):
+            return FOREIGN_HOST
+        return refuse_step(span, host, acceptance)
+
+    kept, refused = sort_out(batch.steps, refuse)
     return Accepted(step_rows(kept, host) if kept else None, refused)
 
 

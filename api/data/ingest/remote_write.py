@@ -15,22 +15,30 @@ import cramjam
 import msgspec
 import numpy as np
 
+from api.base.host_names import hosts_named
 from api.base.limits import REMOTE_SAMPLES_MAX, UNPACKED_BYTES_MAX
 from api.data.ingest import protobuf as pb
 from api.data.ingest.columns import (
     MS_PER_DAY,
     Acceptance,
+    Bools,
     Float64s,
     Int64s,
     SampleColumns,
-    merge_counts,
 )
 from api.data.ingest.commit import Exemplar, Metadata, Write
+from api.data.ingest.door import BAD_LABELS, OPEN, Door
 from api.data.ingest.identities import BAD_IDENTITY, odd_series
 from api.data.ingest.runs import Tails
-from api.data.ingest.series import RemoteSeries
+from api.data.ingest.series import RemoteSeries, metric_of
 from collector.contract.errors import IdentityError, WireError, WireTooLarge
-from collector.contract.identity import Labels, canonical_labels, check_labels, series_id
+from collector.contract.identity import (
+    METRIC_LABEL,
+    Labels,
+    canonical_labels,
+    check_labels,
+    series_id,
+)
 
 V1_PROTO = "prometheus.WriteRequest"
 V2_PROTO = "io.prometheus.write.v2.Request"
@@ -87,8 +95,9 @@ def check_count(count: int, what: str, rule: str, bound: int) -> None:
 class Collected:
     """The content of a request, gathered while it is read."""
 
-    def __init__(self, known: RemoteSeries, acceptance: Acceptance) -> None:
+    def __init__(self, known: RemoteSeries, acceptance: Acceptance, door: Door = OPEN) -> None:
         self.known = known
+        self.door = door
         self.acceptance = acceptance
         self._metadata: dict[str, tuple[int, Metadata]] = {}
         self._rows: list[int] = []
@@ -100,7 +109,7 @@ class Collected:
         self._complaint = ""
 
     def refuse(self, rule: str, count: int, complaint: str) -> None:
-        self._refused = merge_counts(self._refused, {rule: count})
+        self._refused[rule] = self._refused.get(rule, 0) + count
         self._complaint = self._complaint or complaint
 
     def identify(
@@ -114,12 +123,35 @@ class Collected:
             labels = read_labels()
             check_labels(labels)
         except IdentityError as error:
-            self.refuse("bad_labels", lost, str(error))
+            self.refuse(BAD_LABELS, lost, str(error))
             return None
         if odd := odd_series(labels):
             self.refuse(BAD_IDENTITY, lost, odd)
             return None
-        return self.known.add(key, labels, series_id(labels))
+        return self.learn(key, labels, series_id(labels), lost)
+
+    def learn(self, key: bytes | None, labels: Labels, identity: int, lost: int) -> int | None:
+        """The row of a checked label set; None if the sender may not begin a series now."""
+        known = self.known
+        if known.row_of(identity) is None and (rule := self._refuse_new(labels)) is not None:
+            self.refuse(rule, lost, f"a new series: {metric_of(labels)}")
+            return None
+        return known.add(key, labels, identity)
+
+    def _refuse_new(self, labels: Labels) -> str | None:
+        """The budget that a new series would break; counts it if there is none."""
+        name, names = metric_of(labels), self.known.names
+        if names.show_hosts(name) and not names.is_reserved(name):
+            named = hosts_named(dict(labels))
+            if self.door.hosts.allow(named) and (rule := self.door.take_hosts(named)) is not None:
+                return rule
+        return self.door.take_series()
+
+    def refuse_unread(self, lost: int) -> None:
+        """Refuse a series that is not known by its bytes, while no new ones are taken."""
+        rule = self.door.take_series()
+        assert rule is not None, "only for a door that takes no new series"
+        self.refuse(rule, lost, "a new series")
 
     def add(self, row: int, samples: list[tuple[float, int]]) -> None:
         check_count(
@@ -152,7 +184,8 @@ class Collected:
         Version 2 sends it with every series of every request. ``place`` is its position in the
         body: of two that differ the later one counts, in whichever order they are read.
         """
-        if entry.help or entry.unit or entry.type != METRIC_TYPES[0]:
+        is_described = entry.help or entry.unit or entry.type != METRIC_TYPES[0]
+        if is_described and not self.known.names.is_reserved(entry.metric):
             known = self._metadata.get(entry.metric)
             if known is None or place >= known[0]:
                 self._metadata[entry.metric] = place, entry
@@ -167,6 +200,11 @@ class Collected:
             times = np.concatenate([times, np.array(self._times, dtype=np.int64)])
             values = np.concatenate([values, np.array(self._values, dtype=np.float64)])
         known = self.known
+        if broken := known.refused(rows, self.door.hosts):
+            kept = self._refuse_all(rows, broken)
+            rows, times, values = rows[kept], times[kept], values[kept]
+        if self._exemplars:
+            self._refuse_exemplars()
         samples = SampleColumns(known.metric(rows), known.series(rows), times, values)
         samples, out_of_time = self.acceptance.apply(samples)
         if out_of_time:
@@ -177,16 +215,36 @@ class Collected:
         if self._exemplars:  # a series may come with exemplars and no sample
             rows = np.concatenate([rows, np.array(self._exemplar_rows, dtype=np.int64)])
             times = np.concatenate([times, np.array([e.time_ms for e in self._exemplars])])
+        news = known.unwritten(rows, times // MS_PER_DAY)
+        self.door.settle(len(samples), (new.series for new in news))
         return RemoteRequest(
             write=Write(
                 samples=samples,
-                series=known.unwritten(rows, times // MS_PER_DAY),
+                series=news,
                 exemplars=self._exemplars,
                 metadata=[entry for _, entry in self._metadata.values()],
             ),
             refused=self._refused,
             complaint=self._complaint,
         )
+
+    def _refuse_all(self, rows: Int64s, broken: dict[str, Bools]) -> Bools:
+        """Refuse what stands at these rows, by the rules; which of them are kept."""
+        kept = np.ones(len(rows), dtype=np.bool_)
+        for rule, where in broken.items():
+            first = dict(self.known.labels[int(rows[where.argmax()])])
+            host = ", ".join(hosts_named(first))
+            why = f"{first[METRIC_LABEL]} of {host}" if host else first[METRIC_LABEL]
+            self.refuse(rule, int(where.sum()), f"{rule}: {why}")
+            kept &= ~where
+        return kept
+
+    def _refuse_exemplars(self) -> None:
+        rows = np.array(self._exemplar_rows, dtype=np.int64)
+        if broken := self.known.refused(rows, self.door.hosts):
+            kept = np.flatnonzero(self._refuse_all(rows, broken)).tolist()
+            self._exemplars = [self._exemplars[place] for place in kept]
+            self._exemplar_rows = [self._exemplar_rows[place] for place in kept]
 
 
 # --- samples -----------------------------------------------------------------------------------

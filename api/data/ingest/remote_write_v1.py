@@ -8,6 +8,7 @@ from api.base.limits import REMOTE_SAMPLES_MAX, REMOTE_SERIES_MAX
 from api.data.ingest import protobuf as pb
 from api.data.ingest.columns import Acceptance
 from api.data.ingest.commit import Metadata
+from api.data.ingest.door import OPEN, Door
 from api.data.ingest.identities import odd_series
 from api.data.ingest.labels import series_labels
 from api.data.ingest.remote_write import (
@@ -28,9 +29,11 @@ from collector.contract.errors import WireError
 from collector.contract.identity import LABELS_MAX, canonical_labels, digest_id
 
 
-def decode_v1(body: bytes, known: RemoteSeries, acceptance: Acceptance) -> RemoteRequest:
+def decode_v1(
+    body: bytes, known: RemoteSeries, acceptance: Acceptance, door: Door = OPEN
+) -> RemoteRequest:
     known.make_room()
-    collected = Collected(known, acceptance)
+    collected = Collected(known, acceptance, door)
     tails = Tails(TAIL), Tails(ZERO_TAIL)
     try:
         walk_v1(body, tails, collected)
@@ -70,7 +73,10 @@ def walk_v1(body: bytes, tails: tuple[Tails, Tails], collected: Collected) -> No
         if row is None:
             # Checked here and not only at the end: to learn a million series takes seconds.
             check_count(count + 1, "series", "REMOTE_SERIES_MAX", REMOTE_SERIES_MAX)
-            learn_series_v1(body, start, stop, tails, collected)
+            if collected.door.takes_new or may_be_known(body, start, stop, collected.known):
+                learn_series_v1(body, start, stop, tails, collected)
+            else:
+                collected.refuse_unread(1)
             count, alone, position = count + 1, 0, stop
             continue
         if length := runs.match(row, raw, position, tails):
@@ -85,6 +91,19 @@ def walk_v1(body: bytes, tails: tuple[Tails, Tails], collected: Collected) -> No
             runs.learn(raw, alone_from, stop, tails, since)
             alone = 0
     check_count(count, "series", "REMOTE_SERIES_MAX", REMOTE_SERIES_MAX)
+
+
+def may_be_known(body: bytes, start: int, stop: int, known: RemoteSeries) -> bool:
+    """Whether a series of another shape than the usual has labels that are known, or long ones.
+
+    It costs a tenth of parsing them: a sender that may begin no series must not cost much.
+    """
+    position = start
+    while position + 1 < stop and body[position] == 0x0A:
+        if body[position + 1] >= 0x80:
+            return True
+        position += 2 + body[position + 1]
+    return body[start:position] in known.rows
 
 
 def learn_series_v1(
@@ -103,14 +122,16 @@ def learn_series_v1(
         parse_series_v1(body, start, stop, collected)
         return
     key = body[start:labels_end]
+    ends = range(labels_end + tail.size, stop + 1, tail.size)
     row = known.rows.get(key)
     if row is None:
         if odd_series(labels):
             parse_series_v1(body, start, stop, collected)
             return
         identity = digest_id(b"".join([label.canonical for label in found]))
-        row = known.add(key, labels, identity)
-    ends = range(labels_end + tail.size, stop + 1, tail.size)
+        row = collected.learn(key, labels, identity, len(ends))
+    if row is None:
+        return
     check_count(len(tail.rows) + len(ends), "samples", "REMOTE_SAMPLES_MAX", REMOTE_SAMPLES_MAX)
     tail.rows.extend([row] * len(ends))
     tail.ends.extend(ends)

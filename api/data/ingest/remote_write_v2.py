@@ -11,6 +11,7 @@ from api.base.limits import FIELDS_MAX, REMOTE_SERIES_MAX
 from api.data.ingest import protobuf as pb
 from api.data.ingest.columns import Acceptance, Int64s, UInt32s
 from api.data.ingest.commit import Metadata
+from api.data.ingest.door import OPEN, Door
 from api.data.ingest.identities import odd_series
 from api.data.ingest.labels import series_labels
 from api.data.ingest.remote_write import (
@@ -29,6 +30,8 @@ from api.data.ingest.series import RemoteSeries
 from collector.contract.errors import WireError
 from collector.contract.identity import LABELS_MAX, canonical_labels, digest_id
 
+REFUSED = -1
+"""In place of a row: the series was refused, and counted."""
 REFERENCE_TYPES = (pb.LENGTH, pb.VARINT)
 """References are packed, as every sender does, or one number a field, which is allowed too."""
 
@@ -100,10 +103,12 @@ def pair_labels(texts: list[bytes]) -> list[tuple[str, str]]:
     return list(zip(decoded[::2], decoded[1::2], strict=True))
 
 
-def decode_v2(body: bytes, known: RemoteSeries, acceptance: Acceptance) -> RemoteRequest:
+def decode_v2(
+    body: bytes, known: RemoteSeries, acceptance: Acceptance, door: Door = OPEN
+) -> RemoteRequest:
     """The request in an unpacked body of version 2: symbols = 4, timeseries = 5."""
     known.make_room()
-    collected = Collected(known, acceptance)
+    collected = Collected(known, acceptance, door)
     nothing = np.empty(0, dtype=np.int64)
     try:
         texts, spans = split_request(body)
@@ -191,7 +196,12 @@ def read_usual(body: bytes, usual: Usual, symbols: Symbols, collected: Collected
     for place, (start, stop) in enumerate(usual.spans):
         row = find(keys[place]) if keys is not None else None
         if row is None and keys is not None:
-            row = learn_series_v2(body, start, symbols, known, keys[place])
+            if not collected.door.takes_new:
+                collected.refuse_unread(1)
+                continue
+            row = learn_series_v2(body, start, symbols, collected, keys[place])
+        if row == REFUSED:
+            continue
         if row is None:
             parse_series_v2(body, start, stop, symbols, collected)
             continue
@@ -213,9 +223,10 @@ def read_usual(body: bytes, usual: Usual, symbols: Symbols, collected: Collected
 
 
 def learn_series_v2(
-    body: bytes, start: int, symbols: Symbols, known: RemoteSeries, key: bytes
+    body: bytes, start: int, symbols: Symbols, collected: Collected, key: bytes
 ) -> int | None:
     """The row of a new series, remembered by its key; None if its labels are unusual."""
+    known = collected.known
     texts = symbols.texts(body, [(start + 2, start + 2 + body[start + 1])])
     pairs = zip(texts[::2], texts[1::2], strict=True)
     found = [label for pair in pairs if (label := known.label_bytes.of(*pair)) is not None]
@@ -224,7 +235,9 @@ def learn_series_v2(
     labels = series_labels(found)
     if labels is None or odd_series(labels):
         return None
-    return known.add(key, labels, digest_id(b"".join([label.canonical for label in found])))
+    identity = digest_id(b"".join([label.canonical for label in found]))
+    row = collected.learn(key, labels, identity, 1)
+    return REFUSED if row is None else row
 
 
 def parse_series_v2(

@@ -7,13 +7,34 @@ one of several) writes a few rows twice, and the store makes them one.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable, Collection
+from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from api.base.limits import REMOTE_LABELS_CACHED_MAX, REMOTE_SERIES_CACHED_MAX, TABLES_CACHED_MAX
-from api.data.ingest.columns import Bools, Int64s, UInt32s, UInt64s
+from api.base.host_names import HOST, Hosts, hosts_named
+from api.base.limits import (
+    CACHED_BYTES_MAX,
+    REMOTE_LABELS_CACHED_MAX,
+    REMOTE_SERIES_CACHED_MAX,
+    TABLE_BYTES_CACHED_MAX,
+    TABLE_IDLE_SECONDS,
+    WRITTEN_SERIES_CACHED_MAX,
+)
+from api.data.ingest.columns import Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
+from api.data.ingest.door import (
+    BAD_LABELS,
+    FOREIGN_HOST,
+    NAMES,
+    OPEN,
+    RESERVED_NAME,
+    Door,
+    Names,
+)
 from api.data.ingest.identities import BAD_IDENTITY, odd_series
 from api.data.ingest.labels import LabelBytes
 from api.data.ingest.runs import Runs
@@ -22,9 +43,24 @@ from collector.contract.errors import IdentityError, WireError
 from collector.contract.identity import METRIC_LABEL, LabelFrame, Labels, metric_id
 from collector.contract.wire import SERIES_MAX, Batch
 
-BAD_LABELS = "bad_labels"
-"""The rule of labels that no series can have."""
 NO_SERIES: UInt64s = np.empty(0, dtype=np.uint64)
+
+ROW_RULES = ("", BAD_LABELS, BAD_IDENTITY, RESERVED_NAME, FOREIGN_HOST)
+"""By the number in `NativeTable.rule`: why samples of a row are refused; empty: they are not."""
+
+
+UNREAD = -1
+"""In place of a number: the hosts of a row were not read yet."""
+ROW_BYTES = 100
+"""What a row of remote write takes beside its labels, about."""
+TABLE_BYTES, TABLE_ROW_BYTES, THING_BYTES = 1_000, 14, 8
+"""What a native table takes, each of its rows, and each thing that it shows (tables share them)."""
+
+
+def metric_of(labels: Labels) -> str:
+    """The metric's name: the first label nearly always, as `_` comes before small letters."""
+    label, value = labels[0]
+    return value if label == METRIC_LABEL else dict(labels)[METRIC_LABEL]
 
 
 class NewSeries(msgspec.Struct, frozen=True):
@@ -36,59 +72,113 @@ class NewSeries(msgspec.Struct, frozen=True):
 
 
 class NativeTable(msgspec.Struct):
-    """A native batch's series table, recognised: row number → id."""
+    """A native batch's series table, recognised for one sender: row number → id.
+
+    Without the labels, which are nine tenths of it: every batch brings them, and they are needed
+    for a new day or a new table only (`read_labels`).
+    """
 
     series: UInt64s
     metric: UInt32s
+    rule: UInt8s
+    """By row: 0, or the number of the rule in ROW_RULES that it breaks."""
     valid: Bools
-    """False for a label set that a rule refuses."""
-    refused: dict[int, tuple[str, str]]
-    """For each row that is not valid, the rule that refuses it and why."""
-    labels: list[Labels]
+    """Where `rule` is 0."""
+    complaints: dict[str, str]
+    """Why the first row that a rule refuses was refused, by the rule."""
+    hosts: tuple[str, ...]
+    """Hosts that the inventory learns from it, the batch's own among them."""
     days: set[int]
     """Days for which the store knows all rows."""
+    are_hosts_counted: bool = False
+    """Whether the hosts were counted as new, once."""
     things: tuple[Sighting, ...] | None = None
     """The things that the labels name; None until they are read."""
+    used_s: float = 0.0
+    """When a batch last had it (monotonic seconds)."""
     sighted: float = 0.0
     """When these things were last noted for the inventory (unix seconds)."""
+    counted_bytes: int = 0
+    """What the cache counts for it; 0: it is not cached."""
 
 
 class NativeTables:
-    """Series tables of native batches by digest; the least recently used goes first.
+    """Series tables of native batches by digest and sender's hosts; the least recently used goes.
 
     An agent's tables resemble each other: a source that is read once a minute, or was late, makes
     another one. So what the store knows is remembered by agent as well, and a new table makes it
     write only what is new in it.
     """
 
-    def __init__(self) -> None:
-        self._tables: OrderedDict[bytes, NativeTable] = OrderedDict()
+    def __init__(
+        self, names: Names = NAMES, *, ticks: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._names = names
+        self._ticks = ticks
+        self._tables: OrderedDict[tuple[bytes, Hosts], NativeTable] = OrderedDict()
+        self.bytes = 0
+        """What the tables take, about."""
         self._written: OrderedDict[str, tuple[int, UInt64s]] = OrderedDict()
         """By agent: the last day, and the series that the store knows for it, in order."""
+        self._written_series = 0
 
     def __len__(self) -> int:
         return len(self._tables)
 
-    def recognise(self, batch: Batch) -> NativeTable:
-        """The batch's table, parsed only if it has not been seen before."""
-        digest = batch.table_digest()
-        table = self._tables.get(digest)
+    def recognise(self, batch: Batch, door: Door = OPEN) -> NativeTable:
+        """The batch's table, parsed only if it has not been seen before; Over if it may not be."""
+        key = batch.table_digest(), door.hosts
+        table = self._tables.get(key)
         if table is None:
-            table = read_table(batch)
-            self._tables[digest] = table
-            if len(self._tables) > TABLES_CACHED_MAX:
-                self._tables.popitem(last=False)
+            is_past_day = door.is_past_day(1)
+            if not is_past_day:
+                door.check_series(1)
+            table = read_table(batch, door.hosts, self._names)
+            if is_past_day:
+                door.charge(len(table.series))
+            table.used_s = self._ticks()
+            self._tables[key] = table
+            self._count(table, TABLE_BYTES + TABLE_ROW_BYTES * len(table.series))
+            self._evict()
         else:
-            self._tables.move_to_end(digest)
+            self._tables.move_to_end(key)
+            table.used_s = self._ticks()
+        if not table.are_hosts_counted:
+            door.check_hosts(table.hosts)
         return table
 
-    def unwritten(self, agent: str, table: NativeTable, days: list[int]) -> list[NewSeries]:
-        return [
-            NewSeries(day, int(table.series[row]), table.labels[row])
+    def show(self, table: NativeTable, things: tuple[Sighting, ...]) -> None:
+        """Remember the things that a table's labels name."""
+        table.things = things
+        if table.counted_bytes:
+            self._count(table, THING_BYTES * len(things))
+
+    def _count(self, table: NativeTable, size: int) -> None:
+        table.counted_bytes += size
+        self.bytes += size
+
+    def _evict(self) -> None:
+        """The tables used longest ago, while there are too many bytes or they are idle."""
+        idle_s = self._ticks() - TABLE_IDLE_SECONDS
+        while len(self._tables) > 1:
+            oldest = next(iter(self._tables.values()))
+            if self.bytes <= TABLE_BYTES_CACHED_MAX and oldest.used_s >= idle_s:
+                return
+            self._tables.popitem(last=False)
+            self._count(oldest, -oldest.counted_bytes)
+
+    def unwritten(self, batch: Batch, table: NativeTable, days: list[int]) -> list[NewSeries]:
+        """What the store does not know yet of this batch's table, for each of these days."""
+        found = [
+            (day, row)
             for day in days
             if day not in table.days
-            for row in np.flatnonzero(table.valid & ~self._knows(agent, day, table.series)).tolist()
+            for row in np.flatnonzero(
+                table.valid & ~self._knows(batch.agent, day, table.series)
+            ).tolist()
         ]
+        labels = read_labels(batch, {row for _, row in found})
+        return [NewSeries(day, int(table.series[row]), labels[row]) for day, row in found]
 
     def _knows(self, agent: str, day: int, series: UInt64s) -> Bools:
         """Which of these series the store knows for this day, as far as is remembered."""
@@ -101,43 +191,78 @@ class NativeTables:
         table.days.update(days)
         day = max(days)
         last, known = self._written.pop(agent, (day, NO_SERIES))
+        had = len(known)
         if last <= day:
             new = table.series[table.valid]
             known = np.union1d(known if last == day else NO_SERIES, new)
             # Past the bound it is cleared: an agent that names ever new series fills no memory.
             last, known = day, known if len(known) <= SERIES_MAX else np.unique(new)
         self._written[agent] = last, known
-        if len(self._written) > TABLES_CACHED_MAX:
-            self._written.popitem(last=False)
+        self._written_series += len(known) - had
+        while self._written_series > WRITTEN_SERIES_CACHED_MAX and len(self._written) > 1:
+            _, (_, forgotten) = self._written.popitem(last=False)
+            self._written_series -= len(forgotten)
 
 
-def read_table(batch: Batch) -> NativeTable:
+def read_labels(batch: Batch, wanted: Collection[int]) -> dict[int, Labels]:
+    """The labels of these rows of the batch's table, by row; each must be a valid one."""
+    if not wanted:
+        return {}
+    rows = batch.series_rows()
+    frames: dict[tuple[tuple[str, str], ...], LabelFrame] = {}
+    found: dict[int, Labels] = {}
+    for row in wanted:
+        name, own = rows[row]
+        key = tuple(own.items())
+        frame = frames.get(key)
+        if frame is None:
+            frame = frames[key] = LabelFrame({**batch.common, **own})
+        found[row] = frame.labels(name)
+    return found
+
+
+def read_table(batch: Batch, hosts: Hosts = OPEN.hosts, names: Names = NAMES) -> NativeTable:
     """The batch's series table with ids; label sets that break a rule are marked, not fatal."""
     rows = batch.series_rows()
     series = np.zeros(len(rows), dtype=np.uint64)
     metric = np.zeros(len(rows), dtype=np.uint32)
-    valid = np.zeros(len(rows), dtype=np.bool_)
-    all_labels: list[Labels] = []
-    refused: dict[int, tuple[str, str]] = {}
-    frames: dict[tuple[tuple[str, str], ...], LabelFrame] = {}
+    rule = np.zeros(len(rows), dtype=np.uint8)
+    complaints: dict[str, str] = {}
+    frames: dict[tuple[tuple[str, str], ...], tuple[LabelFrame, tuple[str, ...], bool]] = {}
+    own_host = batch.common.get(HOST, "")
+    shown = dict.fromkeys([own_host] if own_host and hosts.allow([own_host]) else [])
     for row, (name, own) in enumerate(rows):
         key = tuple(own.items())
         try:
-            frame = frames.get(key)
-            if frame is None:
-                frame = frames[key] = LabelFrame({**batch.common, **own})
+            found = frames.get(key)
+            if found is None:
+                whole = {**batch.common, **own}
+                named = hosts_named(whole)
+                found = frames[key] = LabelFrame(whole), named, hosts.allow(named)
+            frame, named, is_allowed = found
             labels, identity = frame.named(name)
+            broken, why = broken_rule(name, labels, names, is_allowed=is_allowed)
         except IdentityError as error:
-            all_labels.append(())
-            refused[row] = BAD_LABELS, str(error)
+            broken, why = BAD_LABELS, str(error)
+        if broken:
+            rule[row] = ROW_RULES.index(broken)
+            complaints.setdefault(broken, why)
             continue
-        if odd := odd_series(labels):
-            all_labels.append(())
-            refused[row] = BAD_IDENTITY, odd
-            continue
-        all_labels.append(labels)
-        series[row], metric[row], valid[row] = identity, metric_id(name), True
-    return NativeTable(series, metric, valid, refused, all_labels, set())
+        series[row], metric[row] = identity, metric_id(name)
+        if names.show_hosts(name):
+            shown.update(dict.fromkeys(named))
+    return NativeTable(series, metric, rule, rule == 0, complaints, tuple(shown), set())
+
+
+def broken_rule(name: str, labels: Labels, names: Names, *, is_allowed: bool) -> tuple[str, str]:
+    """The rule that a series breaks, and why; two empty texts if none."""
+    if names.is_reserved(name):
+        return RESERVED_NAME, f"{name} is a name that only the service writes"
+    if odd := odd_series(labels):
+        return BAD_IDENTITY, odd
+    if not is_allowed:
+        return FOREIGN_HOST, f"{name} of {', '.join(hosts_named(dict(labels)))}"
+    return "", ""
 
 
 def check_index(index: UInt32s, table: NativeTable) -> None:
@@ -153,9 +278,11 @@ class RemoteSeries:
     series and no parsing. An entry is made only from bytes that were parsed in full.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names = NAMES) -> None:
+        self.names = names
         self._symbols: dict[bytes, int] = {}
         self._symbols_numbered = 0
+        self._symbol_bytes = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -166,13 +293,24 @@ class RemoteSeries:
         self._metric = np.empty(1024, dtype=np.uint32)
         self._written_day = np.empty(1024, dtype=np.int64)
         self._used = np.zeros(1024, dtype=np.bool_)
+        self._host = np.zeros(1024, dtype=np.int32)
+        self._is_reserved = np.zeros(1024, dtype=np.bool_)
+        self._has_reserved = False
+        self._hosts: list[tuple[str, ...]] = []
+        """What rows name as their hosts, each once; `_host` has its number."""
+        self._host_numbers: dict[tuple[str, ...], int] = {}
         self._row_of_series: dict[int, int] = {}
+        self.bytes = 0
+        """What the cache takes, about."""
+        self.things: list[tuple[Sighting, ...] | None] = []
+        """By row: the things that its labels name; None until they are read."""
         self.runs = Runs()
         self.label_bytes = LabelBytes()
 
     def make_room(self) -> None:
         """Clear the cache when full; called between requests, since it forgets every row number."""
-        if len(self.rows) >= REMOTE_SERIES_CACHED_MAX:
+        is_full = max(len(self.rows), len(self.labels)) >= REMOTE_SERIES_CACHED_MAX
+        if is_full or self.bytes >= CACHED_BYTES_MAX:
             self._clear()
 
     def add(self, key: bytes | None, labels: Labels, identity: int) -> int:
@@ -181,25 +319,70 @@ class RemoteSeries:
         if row is None:
             row = len(self.labels)
             if row == len(self._series):
-                self._series, self._metric, self._written_day, self._used = (
-                    np.concatenate([column, np.zeros_like(column)])
-                    for column in (self._series, self._metric, self._written_day, self._used)
-                )
+                self._grow()
             self._series[row] = identity
-            name = dict(labels)[METRIC_LABEL]
+            name = metric_of(labels)
+            self._host[row] = UNREAD
+            if self.names.is_reserved(name):
+                self._is_reserved[row] = self._has_reserved = True
             self._names.append(name)
             self._metric[row] = metric_id(name)
             self._written_day[row] = -1
             self._row_of_series[identity] = row
             self.labels.append(labels)
+            self.things.append(None)
+            self.bytes += ROW_BYTES
         if key is not None:
             self.rows[key] = row
+            # The labels are as long as their key, or shorter; they are kept beside it.
+            self.bytes += 2 * len(key)
+        else:
+            self.bytes += sum(len(label) + len(value) for label, value in labels)
         return row
+
+    def _grow(self) -> None:
+        def doubled(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.concatenate([column, np.zeros_like(column)])
+
+        self._series, self._metric = doubled(self._series), doubled(self._metric)
+        self._written_day, self._used = doubled(self._written_day), doubled(self._used)
+        self._host, self._is_reserved = doubled(self._host), doubled(self._is_reserved)
+
+    def row_of(self, identity: int) -> int | None:
+        return self._row_of_series.get(identity)
+
+    def refused(self, rows: Int64s, hosts: Hosts) -> dict[str, Bools]:
+        """Which samples of these rows a sender may not send, by the rule; no work for most."""
+        found: dict[str, Bools] = {}
+        if self._has_reserved:
+            found[RESERVED_NAME] = self._is_reserved[rows]
+        if not hosts.is_any:
+            named = self._hosts_of(rows)
+            foreign = [
+                number
+                for number in np.unique(named).tolist()
+                if not hosts.allow(self._hosts[number])
+            ]
+            is_reserved = found.get(RESERVED_NAME, np.bool_(False))
+            found[FOREIGN_HOST] = np.isin(named, foreign) & ~is_reserved
+        return {rule: broken for rule, broken in found.items() if broken.any()}
+
+    def _hosts_of(self, rows: Int64s) -> Int32s:
+        """The numbers of what rows name as their hosts; read once, and only for bound senders."""
+        unread = rows[self._host[rows] == UNREAD]
+        for row in np.unique(unread).tolist():
+            named = hosts_named(dict(self.labels[row]))
+            number = self._host_numbers.setdefault(named, len(self._hosts))
+            if number == len(self._hosts):
+                self._hosts.append(named)
+            self._host[row] = number
+        return self._host[rows]
 
     def number_symbols(self, texts: list[bytes]) -> UInt32s:
         """Numbers of these symbols that stay the same over requests; none is ever used again."""
-        if len(self._symbols) > REMOTE_LABELS_CACHED_MAX:
-            self._symbols = {}
+        is_full = len(self._symbols) > REMOTE_LABELS_CACHED_MAX
+        if is_full or self._symbol_bytes > CACHED_BYTES_MAX:
+            self._symbols, self._symbol_bytes = {}, 0
         numbers = self._symbols
         found = []
         for text in texts:
@@ -207,6 +390,7 @@ class RemoteSeries:
             if number is None:
                 number = numbers[text] = self._symbols_numbered
                 self._symbols_numbered += 1
+                self._symbol_bytes += len(text)
             found.append(number)
         return np.array(found, dtype=np.uint32)
 
@@ -231,11 +415,11 @@ class RemoteSeries:
         pairs = sorted(set(zip(rows[fresh].tolist(), days[fresh].tolist(), strict=True)))
         return [NewSeries(day, int(self._series[row]), self.labels[row]) for row, day in pairs]
 
-    def take_used(self) -> list[Labels]:
-        """Labels of the series that had samples since the last call."""
-        used = np.flatnonzero(self._used)
+    def take_used(self) -> list[int]:
+        """Rows of the series that had samples since the last call."""
+        used: list[int] = np.flatnonzero(self._used).tolist()
         self._used[:] = False
-        return [self.labels[row] for row in used.tolist()]
+        return used
 
     def written(self, new: list[NewSeries]) -> None:
         found = [(self._row_of_series.get(entry.series, -1), entry.day) for entry in new]

@@ -80,6 +80,8 @@ class InventoryFeed:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[Sighting, datetime] = {}
+        self._shared: dict[Sighting, Sighting] = {}
+        """Things that callers keep, each once: an agent's many tables show the same. One thread."""
         self._pending: dict[Sighting, Observation] = {}
         self._runs: dict[tuple[str, str], BatchRun] = {}
         self._failing = False
@@ -89,7 +91,10 @@ class InventoryFeed:
         return len(self._pending) + len(self._runs)
 
     def things(self, series: Iterable[Labels]) -> tuple[Sighting, ...]:
-        """The things that these series name, each once: for `seen`, and for a caller's cache."""
+        """The things that these series name, each once: for `seen`, and for a caller's cache.
+
+        For one thread at a time.
+        """
         shown: dict[tuple[str, Labels], Sighting | None] = {}
         for labels in series:
             name = next((value for label, value in labels if label == METRIC_LABEL), "")
@@ -100,7 +105,12 @@ class InventoryFeed:
             key = family, tuple(pair for pair in labels if pair[0] != METRIC_LABEL)
             if key not in shown:
                 shown[key] = self._sight(labels)
-        return tuple(dict.fromkeys(thing for thing in shown.values() if thing is not None))
+        if len(self._shared) >= KNOWN_MAX:
+            self._shared.clear()
+        share = self._shared.setdefault
+        return tuple(
+            dict.fromkeys(share(thing, thing) for thing in shown.values() if thing is not None)
+        )
 
     def _sight(self, labels: Labels) -> Sighting | None:
         """One series that cannot be read hides none of the others."""

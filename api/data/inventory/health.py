@@ -20,6 +20,7 @@ from api.base.limits import (
     PAGE_DEFAULT,
 )
 from api.data.inventory.database import Part, append, before_nul, table_of
+from api.data.inventory.ghosts import is_ghost
 from api.data.inventory.incidents import is_holder, moment_of
 from api.data.inventory.links import LOOK_BACK
 from api.data.inventory.sightings import is_name
@@ -146,8 +147,9 @@ class HealthTables(Part):
 
 
 def is_there(now: dt.datetime) -> Iterable[ColumnElement[bool]]:
-    """The conditions that a row is a machine of the fleet: no switch, and not long gone."""
-    return HOSTS.c.role == HostRole.HOST.value, HOSTS.c.last_seen >= now - LOOK_BACK
+    """The conditions that a row is a machine of the fleet: no switch, not long gone, no ghost."""
+    is_machine = HOSTS.c.role == HostRole.HOST.value
+    return is_machine, HOSTS.c.last_seen >= now - LOOK_BACK, not_(is_ghost(HOSTS, now))
 
 
 def stands(now: dt.datetime) -> ColumnElement[bool]:

@@ -9,14 +9,15 @@ cablings, jobs, each by key), so they wait for each other and never deadlock.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, Table, case, select, tuple_, update
+from sqlalchemy import Connection, RowMapping, Table, case, delete, not_, select, tuple_, update
 from sqlalchemy.sql.expression import bindparam
 
-from api.base.limits import PAGE_DEFAULT, PAGE_MAX
+from api.base.limits import GHOST_KEPT_DAYS, GHOSTS_FORGOTTEN_AT_ONCE, PAGE_DEFAULT, PAGE_MAX
 from api.base.quarantine import Quarantine
 from api.data.inventory.actions import ActionTables
 from api.data.inventory.alerts import AlertTables
@@ -31,7 +32,8 @@ from api.data.inventory.database import (
     insert_into,
     table_of,
 )
-from api.data.inventory.health import HealthTables
+from api.data.inventory.ghosts import is_ghost
+from api.data.inventory.health import HOLDS, HealthTables
 from api.data.inventory.incidents import IncidentTables, LeaseTables
 from api.data.inventory.job_sightings import write_job_sightings
 from api.data.inventory.jobs import JobTables
@@ -81,15 +83,44 @@ class HostTables(Part):
         after: str | None = None,
         limit: int = PAGE_DEFAULT,
         role: HostRole | None = HostRole.HOST,
+        now: dt.datetime | None = None,
     ) -> list[Host]:
-        """By name. Machines, unless asked for switches; None: both."""
+        """By name. Machines, unless asked for switches; None: both. ``now``: without ghosts."""
 
         def narrow(query: Query, of: Any) -> Query:  # noqa: ANN401 - a table's columns
             if role is not None:
                 query = query.where(of.role == role)
+            if now is not None:
+                query = query.where(not_(is_ghost(HOSTS.table, now)))
             return query if after is None else query.where(of.host > before_nul(after))
 
         return self._database.ask(Host, HOSTS.table, narrow, limit)
+
+    def names(self, limit: int) -> list[str]:
+        """The hosts and switches that were seen last, at most ``limit``."""
+        table = HOSTS.table
+        query = select(table.c.host).order_by(table.c.last_seen.desc()).limit(limit)
+        with self._database.reading("list names of hosts") as connection:
+            return list(connection.execute(query).scalars())
+
+    def forget_ghosts(self, now: dt.datetime) -> int:
+        """Delete the ghosts of long ago with their devices; how many there were.
+
+        A host that is held stays, and so do the records of jobs that ran there.
+        """
+        table = HOSTS.table
+        old = table.c.last_seen < now - dt.timedelta(days=GHOST_KEPT_DAYS)
+        held = select(HOLDS.c.host).where(HOLDS.c.ended_at.is_(None))
+        some = (
+            select(table.c.host)
+            .where(old, is_ghost(table, now), table.c.host.not_in(held))
+            .limit(GHOSTS_FORGOTTEN_AT_ONCE)
+        )
+        with self._database.writing("forget ghosts") as connection:
+            names = list(connection.execute(some).scalars())
+            for part in in_pieces(names):
+                connection.execute(delete(table).where(table.c.host.in_(part)))
+        return len(names)
 
     def named(self, names: Sequence[str]) -> list[Host]:
         """The hosts of these names, by name; a page of names at most."""
@@ -225,9 +256,10 @@ def write_things(connection: Connection, kept: Kept, things: Things[Key]) -> Non
     The upsert inserts new rows whole and moves the times of old ones, which locks them. Attributes
     of old rows are then joined here, because no two databases join JSON alike.
     """
+    names = [column.name for column in kept.table.primary_key]
     for some in in_pieces(things.in_order()):
         write = widened(connection, kept.table)
-        values = [row_of(kept, *item) for item in some]
+        values = [row_of(kept, names, *item) for item in some]
         if any(seen.attributes for _, seen in some):
             old = connection.execute(write.returning(*kept.table.c), values).mappings().all()
             join_attributes(connection, kept, dict(some), old)
@@ -269,8 +301,10 @@ def join_attributes(
         connection.execute(update(table).where(*which).values(values), changed)
 
 
-def row_of(kept: Kept, key: tuple[object, ...], seen: Seen) -> dict[str, object]:
-    names = (column.name for column in kept.table.primary_key)
+def row_of(
+    kept: Kept, names: Sequence[str], key: tuple[object, ...], seen: Seen
+) -> dict[str, object]:
+    """A new thing's row; ``names`` are its key's columns."""
     times = {"first_seen": seen.first, "last_seen": seen.last}
     return dict(zip(names, key, strict=True)) | times | values_of(kept, seen.attributes)
 

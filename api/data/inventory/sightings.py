@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from api.base.host_names import without_port
 from api.data.inventory.tables import DeviceKind, HostRole
 from collector.contract.catalog import Alias, Catalog, Kind, Metric, Target
 from collector.contract.identity import METRIC_LABEL, Labels, printable, whole_number
@@ -300,18 +301,6 @@ def host_of(labels: Mapping[str, str], theirs: Mapping[str, str]) -> str:
         if name := labels.get(label):
             return name
     return without_port(labels.get("instance", ""))
-
-
-def without_port(instance: str) -> str:
-    """The host in Prometheus' `instance`.
-
-    >>> without_port("node-7:9100"), without_port("[fd00::7]:9100"), without_port("fd00::7")
-    ('node-7', 'fd00::7', 'fd00::7')
-    """
-    if instance.startswith("["):
-        return instance[1:].partition("]")[0]
-    host, _, port = instance.rpartition(":")
-    return host if port.isdigit() and ":" not in host else instance
 
 
 def info_attributes(

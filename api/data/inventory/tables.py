@@ -534,3 +534,4 @@ class TokenRow(Base):
     used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
     requests_per_second: Mapped[float | None] = mapped_column(Double)
+    hosts: Mapped[str] = mapped_column(server_default="*")

@@ -7,6 +7,8 @@ import enum
 
 import msgspec
 
+from api.base.host_names import ANY
+
 
 class Scope(enum.StrEnum):
     """What a token may do."""
@@ -36,6 +38,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: dt.datetime | None = None
     requests_per_second: float | None = None
     """Null: unlimited."""
+    hosts: tuple[str, ...] = (ANY,)
+    """Hosts of which it may send telemetry: names, and prefixes with * at their end."""
 
     def stands(self, now: dt.datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

@@ -16,6 +16,8 @@ from api.data.inventory.tables import TokenRow
 from api.data.inventory.token_model import Token
 
 TOKENS: Final = table_of(TokenRow)
+LISTS: Final = ("scopes", "hosts")
+"""Columns that hold words with commas between them."""
 
 
 class TokenTables(Part):
@@ -30,8 +32,8 @@ class TokenTables(Part):
             others = select(func.count()).where(TOKENS.c.revoked_at.is_(None))
             if (connection.scalar(others) or 0) >= TOKENS_MAX:
                 return False
-            row = msgspec.structs.asdict(token) | {"scopes": ",".join(token.scopes)}
-            connection.execute(TOKENS.insert(), [row])
+            lists = {name: ",".join(getattr(token, name)) for name in LISTS}
+            connection.execute(TOKENS.insert(), [msgspec.structs.asdict(token) | lists])
         return True
 
     def all(self) -> list[Token]:
@@ -47,7 +49,8 @@ class TokenTables(Part):
                 for row in connection.execute(query.limit(2 * TOKENS_MAX)).mappings()
             ]
         return [
-            msgspec.convert(dict(row) | {"scopes": row["scopes"].split(",")}, Token) for row in rows
+            msgspec.convert(dict(row) | {name: row[name].split(",") for name in LISTS}, Token)
+            for row in rows
         ]
 
     def revoke(self, number: str, now: dt.datetime) -> Token | None:

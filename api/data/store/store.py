@@ -18,6 +18,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
+from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.base.quarantine import Quarantine
 from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import Column, encode_block
@@ -36,6 +37,19 @@ QUERY_SECONDS_MAX = 60
 """No query may hold the store longer; the engine itself stops it."""
 QUERY_MEMORY_BYTES_MAX = 4 << 30
 
+EMBEDDED_OPTIONS = {
+    # Its defaults are those of a server that has a machine to itself: 5 GiB for each cache.
+    "mark_cache_size": str(ENGINE_CACHE_BYTES_MAX),
+    "index_mark_cache_size": str(ENGINE_CACHE_BYTES_MAX),
+    "primary_index_cache_size": str(ENGINE_CACHE_BYTES_MAX),
+}
+"""How the engine is started in this process; a ClickHouse server has its own configuration."""
+EMBEDDED_TABLE_SETTINGS = {
+    # From 100 merged parts on it starts 128 threads to remove them, and keeps these for ever: 50 MB
+    # and 400 open files. One thread removes hundreds of parts in a second.
+    "concurrent_part_removal_threshold": "1000000",
+}
+"""Of every table with many parts, where the engine is a part of a service."""
 WRITE_SETTINGS = {
     # Repeats are rare and merges remove them: looking for them in every insert costs as much as
     # the rest of the insert.
@@ -54,6 +68,9 @@ READ_SETTINGS = {
     # A row's partition follows from its key, so repeats never lie in two partitions.
     "do_not_merge_across_partitions_select_final": "1",
     "enable_time_series_aggregate_functions": "1",
+    # It keeps which parts of a table a condition excludes, for the next question with the same one.
+    # Nearly every question of ours is about another time, so it fills (100 MB) and is never right.
+    "use_query_condition_cache": "0",
     # The answer does not leave the machine, or leaves it over a fast network.
     "output_format_arrow_compression_method": "none",
 }
@@ -132,7 +149,9 @@ class Store:
         with store_errors(f"cannot open the store at {self.url.scheme}"):
             # A session would make ClickHouse refuse two concurrent queries on one connection.
             options: dict[str, Any] = (
-                {} if self.url.scheme == "chdb" else {"autogenerate_session_id": False}
+                {"chdb_options": EMBEDDED_OPTIONS}
+                if self.url.scheme == "chdb"
+                else {"autogenerate_session_id": False}
             )
             client: Client = clickhouse_connect.get_client(
                 dsn=self.url.dsn, settings=dict(settings), **options
@@ -166,9 +185,28 @@ class Store:
                 self._retain(table, days)
         return done
 
+    def prepare_to_stay(self) -> None:
+        """Give an embedded store's tables the settings of a service that runs for months, once.
+
+        Apart from `migrate`: it takes as long as a fifth of that, and a store that lives for
+        seconds (diagnose) has no use for it.
+        """
+        if self.url.scheme != "chdb":
+            return
+        with self._write_lock, store_errors("preparation"):
+            for table in RETAINED_TABLES:
+                self._set_up(table)
+
     def _applied_migrations(self) -> dict[int, str]:
         ledger = self._writer.query("SELECT number, digest FROM migrations FINAL").result_rows
         return {int(number): str(digest) for number, digest in ledger}
+
+    def _set_up(self, table: str) -> None:
+        created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
+        wanted = [f"{name} = {value}" for name, value in EMBEDDED_TABLE_SETTINGS.items()]
+        missing = [setting for setting in wanted if setting not in created]
+        if missing:
+            self._writer.command(f"ALTER TABLE {table} MODIFY SETTING {', '.join(missing)}")
 
     def _retain(self, table: str, days: int) -> None:
         created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))

@@ -34,6 +34,10 @@ class MetricOut(BaseModel):
     labels: list[str]
     since: str
     aliases: list[AliasOut]
+    writer: str = Field(
+        description="`service`: only the service writes it, and what senders send is refused; "
+        "or `any`."
+    )
     window: str = Field(
         description="Detectors see it: `all`, or split by this label. Empty: they do not."
     )
@@ -55,6 +59,7 @@ async def catalog() -> CatalogOut:
                 metric,
                 target=file.target.name,
                 labels=[*file.target.labels, *metric.labels],
+                writer=load_catalog().writer_of(metric.name),
                 aliases=[copied(AliasOut, alias) for alias in metric.aliases],
             )
             for file in load_catalog().files

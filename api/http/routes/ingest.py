@@ -8,8 +8,9 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from api.base.errors import Problem
+from api.data.ingest.ingest import NATIVE
 from api.http.context import Parts
-from api.http.routes.shared.bodies import read_body, sender_of
+from api.http.routes.shared.bodies import over_counted, read_telemetry
 from collector.contract.wire import CONTENT_TYPE
 
 router = APIRouter(tags=["ingest"])
@@ -28,7 +29,9 @@ async def ingest_batch(request: Request, parts: Parts) -> Response:
     """Answers 200 with a receipt when the batch is durable.
 
     ``refused`` in the receipt counts samples that broke a rule; they are not stored and must not
-    be sent again. A batch that was stored before may be sent again and changes nothing.
+    be sent again. A batch that was stored before may be sent again and changes nothing. 429: the
+    sender is over the budget that `rule` names; nothing of the batch is stored, send it again
+    after `Retry-After` seconds.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != CONTENT_TYPE:
@@ -38,6 +41,7 @@ async def ingest_batch(request: Request, parts: Parts) -> Response:
     if encoding != "zstd":
         raise Problem(415, "unsupported encoding", f"Content-Encoding is {encoding!r}, not zstd")
     with contextlib.ExitStack() as held:
-        body = await read_body(request, parts.ingest, held)
-        receipt = await parts.ingest.native(body, sender_of(request))
+        body, sender = await read_telemetry(request, parts, held, NATIVE)
+        with over_counted(parts, NATIVE, sender):
+            receipt = await parts.ingest.native(body, sender)
     return Response(msgspec.json.encode(receipt), media_type="application/json")

@@ -126,6 +126,10 @@ async def hosts(
     min_risk: Annotated[
         float, Query(ge=0, le=1, description="Only those at this risk or above.")
     ] = 0.0,
+    all: Annotated[  # noqa: A002, FBT002 - a parameter of the address
+        bool,
+        Query(description="Also those that were seen for a moment only, and not lately."),
+    ] = False,
     rail: Annotated[
         int | None,
         Query(ge=0, description="Only with a NIC on this rail, and by its state and risk."),
@@ -133,11 +137,15 @@ async def hosts(
     limit: Limit = PAGE_DEFAULT,
     after: After = None,
 ) -> Page[HostOut]:
-    """Every known host, without switches unless they are asked for."""
+    """Every known host, without switches unless they are asked for.
+
+    A host that was seen for less than ten minutes and is silent for half an hour is left out.
+    """
     asked = Asked(states=frozenset(state), min_risk=min_risk)
     if rail is None and asked == Asked():
         fleet = await parts.health.latest()
-        found = await asyncio.to_thread(parts.inventory.hosts.page, after, limit, role)
+        now = None if all else parts.now()
+        found = await asyncio.to_thread(parts.inventory.hosts.page, after, limit, role, now)
     elif role is HostRole.SWITCH:
         why = "switches have no state, risk or rail; see GET /v1/health?kind=switch"
         raise Problem(422, "wrong parameters", why)
@@ -176,8 +184,13 @@ def worse_of(fleet: Fleet, port: PortId) -> ThingEntry:
 async def switches(
     parts: Parts, limit: Limit = PAGE_DEFAULT, after: After = None
 ) -> Page[SwitchOut]:
-    """Every known switch. Their ports are among `GET /v1/ports`."""
-    found = await asyncio.to_thread(parts.inventory.hosts.page, after, limit, HostRole.SWITCH)
+    """Every known switch, but for those that only a moment's samples named.
+
+    Their ports are among `GET /v1/ports`.
+    """
+    found = await asyncio.to_thread(
+        parts.inventory.hosts.page, after, limit, HostRole.SWITCH, parts.now()
+    )
     items = [SwitchOut.of(host) for host in found]
     return Page(items=items, next=items[-1].switch if len(items) == limit else None)
 

@@ -6,6 +6,7 @@
 | 400 | the body is no request; do not retry |
 | 413 | over a size limit; do not retry |
 | 415 | unknown Content-Type or Content-Encoding |
+| 429, Retry-After | over a budget of the sender, which the message names; retry the whole request |
 | 503, Retry-After | the store is busy or unavailable; retry the whole request later |
 
 Answers have the request's own encoding, protobuf or JSON; errors are a `google.rpc.Status`.
@@ -14,7 +15,7 @@ Answers have the request's own encoding, protobuf or JSON; errors are a `google.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -25,20 +26,21 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from api.base.errors import Problem
+from api.data.ingest.budgets import Over
 from api.data.ingest.ingest import OTLP
 from api.data.ingest.otlp import OtlpRequest, parse_json, parse_protobuf, unpack_gzip
 from api.data.store.blocks import encode_length
 from api.http.boundary import OTLP_PATH, PROTOBUF, problem_of, retry_headers
 from api.http.context import Parts
 from api.http.routes.shared.answers import JSON
-from api.http.routes.shared.bodies import read_body, sender_of
+from api.http.routes.shared.bodies import read_telemetry, sender_of
 from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])
 
 PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {PROTOBUF: parse_protobuf, JSON: parse_json}
 
-STATUS_CODES: Final = {400: 3, 413: 8, 415: 12, 503: 14}
+STATUS_CODES: Final = {400: 3, 413: 8, 415: 12, 429: 8, 503: 14}
 """google.rpc.Code: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED, UNAVAILABLE."""
 UNKNOWN: Final = 2
 
@@ -68,15 +70,20 @@ async def otlp(request: Request, parts: Parts) -> Response:
             detail = f"send {PROTOBUF} or {JSON}, compressed with gzip or not at all"
             raise Problem(415, "unsupported", detail)
         with contextlib.ExitStack() as held:
-            body = await read_body(request, parts.ingest, held)
+            body, sender = await read_telemetry(request, parts, held, OTLP)
             unpacked = parse if encoding != "gzip" else lambda data: parse(unpack_gzip(data))
-            written = await parts.ingest.otlp(body, unpacked, sender_of(request))
+            written = await parts.ingest.otlp(body, unpacked, sender)
+    except Over as over:
+        return over_budget(over, media_type)
     except FabricscopeError as error:
         problem = problem_of(error)
         refused = {f"status_{problem.status}": 1}
         parts.metrics.refuse(OTLP, refused)
         parts.ingest.note_refused(OTLP, refused, problem.detail, sender_of(request))
         return refusal(problem.status, f"{problem.title}: {problem.detail}", media_type)
+    if (too_much := parts.ingest.over(sender, written.request.refused)) is not None:
+        # `partial_success` forbids a retry. What was stored may be sent again and changes nothing.
+        return over_budget(too_much, media_type)
     return acknowledgement(written, media_type)
 
 
@@ -93,10 +100,17 @@ def acknowledgement(written: OtlpRequest, media_type: str) -> Response:
     return Response(answer.SerializeToString(), media_type=PROTOBUF)
 
 
-def refusal(status: int, message: str, media_type: str) -> Response:
-    """A google.rpc.Status: code = 1, message = 2."""
+def over_budget(over: Over, media_type: str) -> Response:
+    words = f"{over.body.title}: {over.body.detail}"
+    return refusal(over.body.status, words, media_type, over.headers)
+
+
+def refusal(
+    status: int, message: str, media_type: str, again: Mapping[str, str] | None = None
+) -> Response:
+    """A google.rpc.Status: code = 1, message = 2. ``again``: when it may be retried."""
     code = STATUS_CODES.get(status, UNKNOWN)
-    headers = retry_headers(status)
+    headers = {**retry_headers(status), **(again or {})}
     if media_type == JSON:
         content = msgspec.json.encode({"code": code, "message": message})
         return Response(content, status_code=status, media_type=JSON, headers=headers)

@@ -12,6 +12,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from api.base.errors import Problem, decode_json
+from api.base.host_names import PATTERN_CHARS_MAX, PATTERNS_MAX
 from api.base.limits import TOKEN_DAYS_MAX, TOKEN_NAME_CHARS_MAX, TOKEN_RATE_MAX, TOKENS_MAX
 from api.data.inventory.token_model import Scope
 from api.http.context import Parts
@@ -19,10 +20,15 @@ from api.http.routes.shared.answers import CONFLICT, answer, copied, documented
 from api.http.routes.shared.bodies import receive
 from api.http.tokens.guard import caller_of
 from api.http.tokens.wish import Wish, issue
+from collector.contract.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
 router = APIRouter(tags=["tokens"])
+
+
+Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=PATTERN_CHARS_MAX)]
+HostPatterns = Annotated[list[Pattern], msgspec.Meta(min_length=1, max_length=PATTERNS_MAX)]
 
 
 class TokenAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +40,9 @@ class TokenAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Left out: until it is revoked."""
     requests_per_second: Annotated[float, msgspec.Meta(gt=0, le=TOKEN_RATE_MAX)] | None = None
     """Left out: as many as come."""
+    hosts: HostPatterns | None = None
+    """Hosts of which it may send telemetry: names, prefixes with `*` at their end, or `*` for any.
+    Left out: the host of its name if it may only ingest, else any."""
 
 
 class TokenOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +57,8 @@ class TokenOut(msgspec.Struct, frozen=True, kw_only=True):
     """To about five minutes; null: never."""
     revoked_at: dt.datetime | None
     requests_per_second: float | None
+    hosts: Sequence[str]
+    """Of which it may send telemetry; `*`: of any."""
 
 
 class NewTokenOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +87,10 @@ class TokensOut(msgspec.Struct, frozen=True, kw_only=True):
 async def make_token(request: Request, parts: Parts) -> Response:
     """Every service process knows it within two seconds."""
     asked = decode_json(await receive(request, parts), TokenAsked, "not a token")
-    token, text = issue(copied(Wish, asked), parts.now())
+    try:
+        token, text = issue(copied(Wish, asked), parts.now())
+    except SettingsError as error:
+        raise Problem(422, "not a token", str(error)) from error
     if not await asyncio.to_thread(parts.inventory.tokens.keep, token):
         why = f"there are TOKENS_MAX = {TOKENS_MAX} tokens; revoke those that are not used"
         raise Problem(409, "too many tokens", why, rule="TOKENS_MAX")

@@ -7,9 +7,11 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
-from api.base.limits import TOKEN_USED_SECONDS, TOKENS_FRESH_SECONDS
+from api.base.host_names import Hosts
+from api.base.limits import TOKEN_USED_SECONDS, TOKENS_FRESH_SECONDS, TOKENS_MAX
 from api.base.steady import Steady
 from api.data.inventory.token_model import Token
 from api.data.inventory.tokens import TokenTables
@@ -26,6 +28,9 @@ UNKNOWN = Denial(
     DenialReason.UNKNOWN_TOKEN,
     "this token is none of the service's: fabricscope token list shows those there are",
 )
+
+
+hosts_of = lru_cache(2 * TOKENS_MAX)(Hosts.of)
 
 
 class TokenBook:
@@ -96,7 +101,7 @@ class TokenBook:
             rate = f"{token.requests_per_second:g} requests a second"
             words = f"token {token.name!r} ({token.id}) is limited to {rate}"
             return Denial(429, DenialReason.TOKEN_RATE, words)
-        return Caller(token.name, allowed_by(token.scopes))
+        return Caller(token.name, allowed_by(token.scopes), hosts_of(token.hosts))
 
     def _now(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC)

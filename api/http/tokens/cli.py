@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from api.base.host_names import ANY, parse_patterns
 from api.base.limits import (
     TOKEN_DAYS_MAX,
     TOKEN_NAME_CHARS_MAX,
@@ -27,9 +28,12 @@ from api.base.limits import (
 from api.data.inventory.repository import Inventory
 from api.data.inventory.token_model import Scope, Token
 from api.http.settings import load_service_settings
+from api.http.tokens.scopes import allowed_by
 from api.http.tokens.wish import Wish, issue
 from collector.contract.errors import SettingsError
 
+HOSTS_SHOWN = 3
+"""Hosts of a token in a line of the list; `--json` has all."""
 SETTINGS = {
     "data": ("DIR", "folder of the embedded inventory"),
     "inventory": ("URL", "inventory: sqlite:///path or postgresql+psycopg://…"),
@@ -53,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     create.add_argument(
         "--requests-per-second", type=float, metavar="N", help="no more than these (default: any)"
+    )
+    create.add_argument(
+        "--hosts",
+        metavar="A,B-*",
+        help="hosts of which it may send telemetry: names, prefixes with * at their end, or '*' "
+        "for any (default: the host of its name if it may only ingest; else any)",
     )
     listed = what.add_parser("list", help="show all tokens, without their secrets")
     listed.add_argument("--json", action="store_true", help="for programs")
@@ -108,6 +118,7 @@ def create_token(arguments: argparse.Namespace) -> int:
         scopes=[Scope(scope) for scope in arguments.scope],
         days=arguments.days,
         requests_per_second=arguments.requests_per_second,
+        hosts=None if arguments.hosts is None else parse_patterns(arguments.hosts),
     )
     token, text = issue(wish, now())
     with opened(arguments) as inventory:
@@ -123,7 +134,18 @@ def create_token(arguments: argparse.Namespace) -> int:
         "again.",
         file=sys.stderr,
     )
+    if Scope.INGEST in allowed_by(token.scopes):
+        print(binding_of(token, is_default=arguments.hosts is None), file=sys.stderr)
     return 0
+
+
+def binding_of(token: Token, *, is_default: bool) -> str:
+    """Of which hosts a token may send, in words, and how to get another."""
+    if ANY in token.hosts:
+        return "It may send telemetry of any host."
+    words = f"It may send telemetry of {', '.join(token.hosts)} only."
+    how = " For more, make one with --hosts 'node-*', or --hosts '*' for any host."
+    return words + how if is_default else words
 
 
 def list_tokens(arguments: argparse.Namespace) -> int:
@@ -136,7 +158,7 @@ def list_tokens(arguments: argparse.Namespace) -> int:
         ]
         print(msgspec.json.encode(without).decode())
         return 0
-    head = ("ID", "NAME", "SCOPES", "CREATED", "LAST USED", "STATE")
+    head = ("ID", "NAME", "SCOPES", "HOSTS", "CREATED", "LAST USED", "STATE")
     rows = [head, *(line_of(token, now()) for token in tokens)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -153,7 +175,14 @@ def line_of(token: Token, at: dt.datetime) -> tuple[str, ...]:
     elif token.expires_at is not None:
         state = f"{'until' if token.stands(at) else 'expired'} {shown(token.expires_at)}"
     used = shown(token.used_at) if token.used_at else "never"
-    return token.id, token.name, ",".join(token.scopes), shown(token.created_at), used, state
+    scopes, hosts = ",".join(token.scopes), hosts_shown(token)
+    return token.id, token.name, scopes, hosts, shown(token.created_at), used, state
+
+
+def hosts_shown(token: Token) -> str:
+    """The first hosts of a token, and how many more there are."""
+    first, more = token.hosts[:HOSTS_SHOWN], len(token.hosts) - HOSTS_SHOWN
+    return ",".join(first) + (f" and {more} more" if more > 0 else "")
 
 
 def shown(moment: dt.datetime) -> str:

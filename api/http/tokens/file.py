@@ -1,6 +1,7 @@
 """The token file: tokens that an operator has written, or that are mounted as a secret.
 
-One a line: the token, its scopes with commas between them (left out: admin), a name.
+One a line: the token, its scopes with commas between them (left out: admin), the hosts of which it
+may send telemetry (`hosts=node-a,gpu-*`; left out: any), a name.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
+from api.base.host_names import ANY, parse_patterns
 from api.base.limits import TOKEN_CHARS_MAX, TOKEN_CHARS_MIN, TOKEN_FILE_TOKENS_MAX
 from api.data.inventory.token_model import Scope, Token
 from api.http.tokens.model import digest_of
@@ -15,6 +17,7 @@ from api.http.tokens.scopes import parse_scopes
 from collector.contract.errors import SettingsError
 from collector.contract.identity import printable
 
+HOSTS_WORD = "hosts="
 EPOCH = dt.datetime.fromtimestamp(0, tz=dt.UTC)
 
 
@@ -41,7 +44,9 @@ def read_token_file(file: Path) -> tuple[Token, ...]:
 
 
 def parse_line(line: str, number: int, file: Path) -> Token:
-    secret, scopes, name, *_ = [*line.split(maxsplit=2), "", ""]
+    secret, scopes, rest, *_ = [*line.split(maxsplit=2), "", ""]
+    word, _, others = rest.partition(" ")
+    patterns, name = (word, others) if word.startswith(HOSTS_WORD) else ("", rest)
     if not TOKEN_CHARS_MIN <= len(secret) <= TOKEN_CHARS_MAX:
         raise SettingsError(
             f"token_file {file}, line {number}: a token of {len(secret)} characters; it needs "
@@ -49,6 +54,7 @@ def parse_line(line: str, number: int, file: Path) -> Token:
         )
     try:
         allowed = parse_scopes(scopes) if scopes else {Scope.ADMIN}
+        hosts = parse_patterns(patterns.removeprefix(HOSTS_WORD)) if patterns else (ANY,)
     except SettingsError as error:
         raise SettingsError(f"token_file {file}, line {number}: {error}") from error
     return Token(
@@ -57,4 +63,5 @@ def parse_line(line: str, number: int, file: Path) -> Token:
         digest=digest_of(secret),
         scopes=tuple(sorted(allowed)),
         created_at=EPOCH,
+        hosts=hosts,
     )

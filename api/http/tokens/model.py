@@ -16,6 +16,7 @@ import secrets
 
 import msgspec
 
+from api.base.host_names import ANY_HOST, Hosts
 from api.base.limits import TOKEN_CHARS_MAX
 from api.data.inventory.token_model import Scope, Token
 from api.http.tokens.scopes import allowed_by
@@ -37,10 +38,14 @@ class DenialReason(enum.StrEnum):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The caller: the token's name, empty where none is required, and what it may do."""
+    """The caller: the token's name, empty where none is required, and what it may do.
+
+    ``hosts`` are those of which it may send telemetry.
+    """
 
     name: str
     allowed: frozenset[Scope]
+    hosts: Hosts = ANY_HOST
 
 
 ANYBODY = Caller("", allowed_by([Scope.ADMIN]))

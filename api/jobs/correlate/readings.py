@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Grid, Readings
+from api.base.host_names import HOST_LABELS
 from api.base.quarantine import Quarantine, shown_series
 from api.data.store.store import Store
 from collector.contract.catalog import Alias, Kind, load_catalog
@@ -34,9 +35,6 @@ SERIES_KEPT_MAX = 4_000_000
 cache is cleared."""
 SERIES_ASKED_MAX = 5_000
 """New series that are queried one by one; of more, all names of the metrics are read."""
-
-HOST_LABELS = ("host", "instance", "Hostname", "hostname", "node")
-"""Labels in which exporters name the host, the most trusted first."""
 
 SAMPLES_SQL = """
     SELECT metric, series, min(time_ms) AS first_ms, max(time_ms) AS last_ms,

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alerts.window.columns import Floats, Ints
+from api.base.host_names import HOST_LABELS
 from api.data.store.store import Store
-from api.jobs.correlate.readings import GAP_SECONDS, HOST_LABELS, Choice, Name, all_names
+from api.jobs.correlate.readings import GAP_SECONDS, Choice, Name, all_names
 from api.jobs.trace.event import Event, Frame, clean, level
 from api.jobs.trace.stream import Account
 from api.jobs.trace.subject import Ahead, Machines

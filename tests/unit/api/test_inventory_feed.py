@@ -121,6 +121,18 @@ def test_a_table_of_series_shows_each_thing_once(feed: InventoryFeed, keeper: Fa
     assert keeper.hosts == ["h1", "h2"]
 
 
+def test_tables_that_show_the_same_share_it(
+    feed: InventoryFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first] = feed.things([nic("h1")])
+    again, other = feed.things([nic("h1", "fabric_nic_transmit_bytes_total"), nic("h2")])
+    assert again is first, "an agent's tables are many, and what they show is the same"
+    monkeypatch.setattr(feed_module, "KNOWN_MAX", 2)
+    [afresh] = feed.things([nic("h2")])
+    assert afresh == other
+    assert afresh is not other, "what is shared is bounded"
+
+
 def test_a_known_thing_is_written_again_only_after_a_while(
     feed: InventoryFeed, keeper: FakeKeeper, clock: Clock
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.base.host_names import without_port
 from api.data.inventory.sightings import (
     ATTRIBUTE_CHARS_MAX,
     NAME_BYTES_MAX,
@@ -15,7 +16,6 @@ from api.data.inventory.sightings import (
     PortValues,
     Sighting,
     sight,
-    without_port,
 )
 from api.data.inventory.tables import DeviceKind
 from collector.contract.catalog import Catalog, load_catalog, parse_catalog_file

@@ -1,13 +1,29 @@
 """Which series the service knows, and when it must write them to the store."""
 
+import gc
+import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
 import numpy as np
 import pytest
 
+from api.base.host_names import ANY_HOST, Hosts
+from api.base.limits import TABLE_IDLE_SECONDS
 from api.data.ingest import series as module
-from api.data.ingest.series import NativeTables, NewSeries, RemoteSeries, check_index, read_table
+from api.data.ingest.series import (
+    TABLE_BYTES,
+    TABLE_ROW_BYTES,
+    THING_BYTES,
+    NativeTables,
+    NewSeries,
+    RemoteSeries,
+    check_index,
+    read_labels,
+    read_table,
+)
+from api.data.inventory.sightings import Sighting
 from collector.contract import wire
 from collector.contract.errors import WireError
 from collector.contract.identity import Labels, metric_id, series_id
@@ -18,8 +34,8 @@ DOWN: Labels = (("__name__", "down"),)
 DAY = int(datetime(2026, 11, 15, tzinfo=UTC).timestamp()) // 86_400
 
 
-def batch(*rows: tuple[str, dict[str, str]], **common: str) -> wire.Batch:
-    empty = wire.pack_batch([], agent="a", boot="b", sequence=0, sent_ms=0, common=common)
+def batch(*rows: tuple[str, dict[str, str]], agent: str = "a", **common: str) -> wire.Batch:
+    empty = wire.pack_batch([], agent=agent, boot="b", sequence=0, sent_ms=0, common=common)
     return msgspec.structs.replace(empty, series=msgspec.Raw(msgspec.msgpack.encode(rows)))
 
 
@@ -28,12 +44,11 @@ def ints(*numbers: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
 
 
 def test_a_table_gets_ids_and_bad_rows_are_marked() -> None:
-    table = read_table(
-        batch(("up", {}), ("", {}), ("up", {"": "x"}), ("down", {"host": ""}), host="h")
-    )
+    sent = batch(("up", {}), ("", {}), ("up", {"": "x"}), ("down", {"host": ""}), host="h")
+    table = read_table(sent)
     assert table.valid.tolist() == [True, False, False, True]
-    assert table.labels[0] == UP
-    assert table.labels[3] == DOWN, "an empty value removes a common label"
+    labels = read_labels(sent, [0, 3])
+    assert labels == {0: UP, 3: DOWN}, "an empty value removes a common label"
     assert int(table.series[0]) == series_id(UP)
     assert int(table.metric[0]) == metric_id("up")
 
@@ -49,7 +64,7 @@ def test_the_agent_s_ids_and_the_service_s_are_the_same() -> None:
 def test_a_table_is_looked_at_once_and_the_oldest_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "TABLES_CACHED_MAX", 2)
+    monkeypatch.setattr(module, "TABLE_BYTES_CACHED_MAX", 2 * (TABLE_BYTES + TABLE_ROW_BYTES))
     tables = NativeTables()
     first = tables.recognise(batch(("a", {})))
     second = tables.recognise(batch(("b", {})))
@@ -68,19 +83,21 @@ def test_common_labels_make_another_table() -> None:
 
 def test_a_native_table_is_written_once_a_day() -> None:
     tables = NativeTables()
-    table = read_table(batch(("up", {}), ("", {}), host="h"))
-    assert tables.unwritten("a", table, [DAY, DAY + 1]) == [
+    sent = batch(("up", {}), ("", {}), host="h")
+    table = read_table(sent)
+    assert tables.unwritten(sent, table, [DAY, DAY + 1]) == [
         NewSeries(DAY, series_id(UP), UP),
         NewSeries(DAY + 1, series_id(UP), UP),
     ]
     tables.written("a", table, [DAY])
-    assert [new.day for new in tables.unwritten("a", table, [DAY, DAY + 1])] == [DAY + 1]
+    assert [new.day for new in tables.unwritten(sent, table, [DAY, DAY + 1])] == [DAY + 1]
 
 
 def new_of(tables: NativeTables, agent: str, *rows: str, day: int = DAY) -> list[str]:
     """Write an agent's table with these rows; return the metrics that the store lacked."""
-    table = tables.recognise(batch(*((row, {}) for row in rows)))
-    new = tables.unwritten(agent, table, [day])
+    sent = batch(*((row, {}) for row in rows), agent=agent)
+    table = tables.recognise(sent)
+    new = tables.unwritten(sent, table, [day])
     tables.written(agent, table, [day])
     return [dict(entry.labels)["__name__"] for entry in new]
 
@@ -110,7 +127,7 @@ def test_what_is_remembered_of_an_agent_is_bounded(monkeypatch: pytest.MonkeyPat
     assert new_of(tables, "a", "u", "x") == []
     assert new_of(tables, "a", "w") == ["w"], "one series too many: the service forgets all others"
     assert new_of(tables, "a", "v") == ["v"]
-    monkeypatch.setattr(module, "TABLES_CACHED_MAX", 1)
+    monkeypatch.setattr(module, "WRITTEN_SERIES_CACHED_MAX", 3)
     new_of(tables, "b", "x", "y", "z")
     assert new_of(tables, "a", "x", "z") == ["x", "z"], "the agent quiet longest is evicted"
 
@@ -178,5 +195,109 @@ def test_series_that_had_samples_are_taken_once() -> None:
     row = add(known, b"k", UP)
     add(known, b"d", DOWN)
     known.unwritten(ints(row), ints(DAY))
-    assert known.take_used() == [UP]
+    assert known.take_used() == [row]
     assert known.take_used() == []
+
+
+def test_a_table_that_is_not_used_is_forgotten() -> None:
+    now_s = 0.0
+    tables = NativeTables(ticks=lambda: now_s)
+    first = tables.recognise(batch(("a", {})))
+    tables.recognise(batch(("b", {})))
+    now_s = TABLE_IDLE_SECONDS
+    assert tables.recognise(batch(("a", {}))) is first
+    now_s += 1
+    tables.recognise(batch(("c", {})))
+    assert len(tables) == 2, "b was idle"
+    assert tables.recognise(batch(("a", {}))) is first
+
+
+def test_tables_are_bounded_by_their_bytes_not_by_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "TABLE_BYTES_CACHED_MAX", 5 * TABLE_BYTES)
+    tables = NativeTables()
+    for name in "abcd":
+        tables.recognise(batch((name, {})))
+    assert len(tables) == 4
+    many = 4 * TABLE_BYTES // TABLE_ROW_BYTES
+    large = tables.recognise(batch(*((f"m{number}", {}) for number in range(many))))
+    assert len(tables) == 1, "one table with as much as four"
+    assert tables.bytes == large.counted_bytes == TABLE_BYTES + many * TABLE_ROW_BYTES
+
+
+def test_what_a_table_shows_counts_while_it_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TABLE_BYTES_CACHED_MAX", 2 * TABLE_BYTES)
+    tables = NativeTables()
+    first = tables.recognise(batch(("a", {})))
+    tables.show(first, (Sighting(host="h"),))
+    assert tables.bytes == TABLE_BYTES + TABLE_ROW_BYTES + THING_BYTES
+    tables.recognise(batch(("b", {})))
+    assert len(tables) == 1
+    assert tables.bytes == TABLE_BYTES + TABLE_ROW_BYTES
+    tables.show(first, (Sighting(host="h"),))
+    assert tables.bytes == TABLE_BYTES + TABLE_ROW_BYTES, "it is forgotten: it counts no more"
+
+
+def held_bytes(make: Callable[[], object]) -> int:
+    """What Python and numpy hold more after this than before; it was made once already."""
+    make()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        made = make()
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    del made
+    return held
+
+
+def test_tables_of_an_agent_whose_sources_are_late_take_few_bytes() -> None:
+    """Each batch lacks another row: the labels of all of them would be nine tenths of the memory.
+
+    This was the growth of the demo's service: hardly two batches of a busy host are alike, and
+    each table kept its labels, 300 bytes a row.
+    """
+    rows = [(f"fabric_port_counter_{number}_total", {"port": "1"}) for number in range(400)]
+    batches = [batch(*rows[:late], *rows[late + 1 :], host="h") for late in range(100)]
+
+    def recognise_all() -> NativeTables:
+        tables = NativeTables()
+        for sent in batches:
+            tables.written(sent.agent, tables.recognise(sent), [DAY])
+        return tables
+
+    held = held_bytes(recognise_all)
+    assert held <= 1.2 * 100 * (TABLE_BYTES + 399 * TABLE_ROW_BYTES), f"{held / 39_900:.0f} B a row"
+
+
+def test_remote_series_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHED_BYTES_MAX", 10_000)
+    known = RemoteSeries()
+    for number in range(3):
+        add(known, bytes([number]) * 10, (("__name__", "m"), ("n", str(number))))
+    known.make_room()
+    assert len(known.labels) == 3
+    add(known, b"k" * 6_000, (("__name__", "m"), ("long", "x" * 6_000)))
+    known.make_room()
+    assert not known.labels
+    assert not known.rows
+
+
+def test_a_row_is_refused_for_a_reserved_name_or_a_foreign_host() -> None:
+    known = RemoteSeries()
+    labels: list[Labels] = [
+        (("__name__", "m"), ("host", "own")),
+        (("__name__", "m"), ("host", "other")),
+        (("__name__", "fabric_incident"), ("host", "other")),
+        (("__name__", "m"),),
+    ]
+    rows = ints(*(add(known, None, each) for each in labels))
+    assert {rule: each.tolist() for rule, each in known.refused(rows, ANY_HOST).items()} == {
+        "reserved_name": [False, False, True, False]
+    }
+    bound = known.refused(rows, Hosts.of(["own"]))
+    assert bound["foreign_host"].tolist() == [False, True, False, False]
+    assert known.refused(rows[:1], Hosts.of(["own"])) == {}

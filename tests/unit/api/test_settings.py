@@ -66,7 +66,7 @@ def test_defaults_are_a_service_for_this_machine_alone() -> None:
         (
             "",
             {"FABRICSCOPE_ZZZ": "x"},
-            "unknown setting 'zzz'; there are: alertmanagers, allowed_hosts, audit_expectations, ",
+            "unknown setting 'zzz'; there are: accept_alerts, alertmanagers, allowed_hosts, ",
         ),
         ("", {"FABRICSCOPE_RETENTION_DAYS__SAMPLES": "a week"}, "samples = 'a week'"),
         ("", {"FABRICSCOPE_RETENTION_DAYS": "7"}, "must be a table"),
