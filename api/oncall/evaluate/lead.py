@@ -37,7 +37,7 @@ until that hour has passed. After it the new time counts."""
 log = logging.getLogger(__name__)
 
 
-class ClockWatch:
+class TrustedClock:
     """Whether the wall clock may be believed. ``clock``: unix seconds; ``steady``: never set."""
 
     def __init__(self, clock: Callable[[], float], steady: Callable[[], float]) -> None:
@@ -94,7 +94,7 @@ class Lead:
         steady: Callable[[], float] | None = None,
     ) -> None:
         self.holder = holder or name_holder()
-        self._watch = ClockWatch(clock, steady) if steady is not None else None
+        self._watch = TrustedClock(clock, steady) if steady is not None else None
         self._inventory = inventory
         self._clock = clock
         self._by_force = is_alone
