@@ -135,4 +135,6 @@ def test_clock_of_the_service_steps_and_steps_back(
         time.sleep(STOP_SECONDS)
         clock.step(0)
 
-    report(run_case(tmp_path, case, seed=1, fault="slow_nic", inside=clock.inside))
+    tally = run_case(tmp_path, case, seed=1, fault="slow_nic", inside=clock.inside)
+    report(tally)
+    assert tally.refused == 0, "honest samples, refused for good by a clock that was wrong"

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from api.base.clocks import TrustedClock
 from api.base.host_names import HOST, Hosts
 from api.base.limits import (
     INFLIGHT_BYTES_MAX,
@@ -114,6 +115,8 @@ class Ingest:
         self._said: dict[str, Metadata] = {}
         self._said_bytes = 0
         self.budgets = Budgets(clock)
+        self.trusted: TrustedClock | None = None
+        """Looks for jumps of the clock; None: nothing does."""
         self.captures: Captures | None = None
         """Requests that receipts carry to agents; None: receipts carry none."""
         self.refusals = Oddities(clock)
@@ -260,6 +263,9 @@ class Ingest:
             self._said_bytes += len(each.metric) + len(each.help) + len(each.unit)
 
     def _acceptance(self) -> Acceptance:
+        """Overloaded while the clock has just jumped: what is refused by it is lost for good."""
+        if self.trusted is not None and not self.trusted.is_steady():
+            raise Overloaded("this machine's clock was set a moment ago; see the service's log")
         return Acceptance.at(int(self._clock() * 1000), self._retention_days)
 
     def _sight_batch(self, request: NativeRequest) -> None:

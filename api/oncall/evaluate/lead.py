@@ -15,6 +15,7 @@ import secrets
 import socket
 from collections.abc import Callable
 
+from api.base.clocks import TrustedClock
 from api.base.steady import Steady
 from api.base.vitals import Pulse, Vitals
 from api.data.inventory.repository import Inventory
@@ -26,48 +27,7 @@ LEASE_SECONDS = 20.0
 """After so long without renewal another process takes over: three renewals may fail before that,
 and no client waits for a verdict much longer than usual when a process dies."""
 
-JUMP_SECONDS = 15.0
-"""A wall clock that moves by so much against the monotonic one was set, or the machine slept; what
-corrects clocks bit by bit moves them by far less between two looks."""
-JUMP_HOLD_SECONDS = 60.0
-"""So long a process whose clock has jumped does not lead: most jumps are mistakes, and taken back.
-By a clock that is an hour ahead all evidence is an hour old, every incident is over and stays so
-until that hour has passed. After it the new time counts."""
-
 log = logging.getLogger(__name__)
-
-
-class TrustedClock:
-    """Whether the wall clock may be believed. ``clock``: unix seconds; ``steady``: never set."""
-
-    def __init__(self, clock: Callable[[], float], steady: Callable[[], float]) -> None:
-        self._clock = clock
-        self._steady = steady
-        self._apart_s = clock() - steady()
-        """How far the clocks are apart while they are believed."""
-        self._jumped_s: float | None = None
-        """By how much they have come further apart; None: they have not."""
-        self._since_s = 0.0
-
-    def is_steady(self) -> bool:
-        now_s = self._steady()
-        apart_s = self._clock() - now_s
-        moved_s = apart_s - self._apart_s
-        if abs(moved_s) < JUMP_SECONDS:
-            self._apart_s, self._jumped_s = apart_s, None
-            return True
-        if self._jumped_s is None or abs(moved_s - self._jumped_s) >= JUMP_SECONDS:
-            log.warning(
-                "the clock was set by %+.0f s: this process does not evaluate until it is back, "
-                "or for %.0f s",
-                moved_s,
-                JUMP_HOLD_SECONDS,
-            )
-            self._jumped_s, self._since_s = moved_s, now_s
-        if now_s - self._since_s < JUMP_HOLD_SECONDS:
-            return False
-        self._apart_s, self._jumped_s = apart_s, None
-        return True
 
 
 def name_holder() -> str:
@@ -79,8 +39,8 @@ class Lead:
     """Whether this process leads. ``clock``: unix seconds.
 
     ``is_alone``: no other process can run (an embedded store allows one process), so that a lease
-    that is still running is a dead process' and is taken at once. ``steady`` is a clock that is
-    never set, by which a jump of the other is seen; None: it is not looked for.
+    that is still running is a dead process' and is taken at once. ``trusted`` looks for
+    jumps of the clock; None: nothing does.
     """
 
     def __init__(
@@ -91,10 +51,10 @@ class Lead:
         holder: str = "",
         is_alone: bool = False,
         pulse: Pulse | None = None,
-        steady: Callable[[], float] | None = None,
+        trusted: TrustedClock | None = None,
     ) -> None:
         self.holder = holder or name_holder()
-        self._watch = TrustedClock(clock, steady) if steady is not None else None
+        self._trusted = trusted
         self._inventory = inventory
         self._clock = clock
         self._by_force = is_alone
@@ -106,7 +66,7 @@ class Lead:
         return self._may_lead() and self._clock() < self._until_s
 
     def _may_lead(self) -> bool:
-        return self._watch is None or self._watch.is_steady()
+        return self._trusted is None or self._trusted.is_steady()
 
     async def run(self, steady: Steady) -> None:
         try:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import msgspec
 
 from alerts.window.model import Window
+from api.base.clocks import TrustedClock
 from api.base.metrics import ServiceMetrics
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
@@ -59,11 +59,10 @@ def make_evaluation(
     clock: Callable[[], float],
     *,
     is_alone: bool,
+    trusted: TrustedClock | None = None,
 ) -> Evaluation:
     pulse = metrics.vitals.inventory
-    # A clock of a test's own may do anything.
-    steady = time.monotonic if clock is time.time else None
-    lead = Lead(inventory, clock, is_alone=is_alone, pulse=pulse, steady=steady)
+    lead = Lead(inventory, clock, is_alone=is_alone, pulse=pulse, trusted=trusted)
     metrics.watch("fabric_service_inventory_up", lambda: float(not pulse.failing_s))
     rounds = make_rounds(store, inventory, topologies, lead, metrics)
     return Evaluation(

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from api.base.clocks import JUMP_HOLD_SECONDS, TrustedClock
 from api.data.inventory.repository import Inventory
-from api.oncall.evaluate.lead import EVALUATOR, JUMP_HOLD_SECONDS, Lead
+from api.oncall.evaluate.lead import EVALUATOR, Lead
 
 START_S = 1_800_000_000.0
 HOUR = 3_600.0
@@ -41,7 +42,9 @@ def clocks() -> Clocks:
 
 @pytest.fixture
 def lead(inventory: Inventory, clocks: Clocks) -> Lead:
-    made = Lead(inventory, clocks.wall, holder="one", steady=clocks.steady)
+    made = Lead(
+        inventory, clocks.wall, holder="one", trusted=TrustedClock(clocks.wall, clocks.steady)
+    )
     assert made.renew()
     return made
 
