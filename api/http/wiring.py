@@ -185,7 +185,9 @@ def works_of(
     loops: dict[str, Loop] = {
         "sighting": parts.ingest.sight_remote_series,
         "inventory feed": lambda steady: feed_inventory(feed, parts.metrics, steady),
-        "port watch": lambda steady: watch_ports(store, inventory, clock, steady),
+        "port watch": lambda steady: watch_ports(
+            store, inventory, clock, evaluation.lead.is_held, steady
+        ),
         "job watch": lambda steady: watch_jobs(
             store, inventory, clock, steady, kept_days=kept_days
         ),

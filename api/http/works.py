@@ -30,7 +30,7 @@ from api.base.vitals import ClockWatch
 from api.data.captures import CAPTURES_SECONDS, Captures
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
-from api.data.refresh import refresh_ports
+from api.data.refresh import PortRefresh
 from api.data.store.store import Store
 from api.data.store.watch import StoreWatch
 from api.jobs.watch import JobWatch
@@ -83,16 +83,27 @@ async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics, steady: S
 
 
 async def watch_ports(
-    store: Store, inventory: Inventory, clock: Callable[[], float], steady: Steady
+    store: Store,
+    inventory: Inventory,
+    clock: Callable[[], float],
+    leads: Callable[[], bool],
+    steady: Steady,
 ) -> None:
-    """Keep the ports' state, rate and cables in the inventory fresh, until cancelled."""
+    """Keep the ports' state, rate and cables in the inventory fresh, until cancelled.
+
+    Of several processes the one that leads does it: all would write the same.
+    """
     failing = False
+    refresh = PortRefresh(store, inventory, load_catalog())
     while True:
         await asyncio.sleep(PORTS_SECONDS)
+        if not leads():
+            refresh.forget()
+            continue
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
         with steady.round():
             try:
-                await asyncio.to_thread(refresh_ports, store, inventory, load_catalog(), now)
+                await asyncio.to_thread(refresh.look, now)
                 await asyncio.to_thread(inventory.links.note_unplugged, now)
                 failing = False
             except (StoreError, InventoryError) as error:
