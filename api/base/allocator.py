@@ -2,8 +2,10 @@
 
 glibc makes an arena for nearly every thread, and the service has dozens: what one question needed
 stays in the arena of the thread that answered it, free and resident, and no other thread uses it.
-With few arenas, and with freed memory given back now and then, the process keeps what it uses. The
-engine (jemalloc) and Arrow (mimalloc) have allocators of their own; those did not grow in a soak.
+And it takes blocks of up to 32 MB from the arenas once such were freed, so that the matrices of a
+question lie among what stays, and leave holes. With few arenas, large blocks apart from them, and
+freed memory given back now and then, the process keeps what it uses. Arrow uses this allocator too
+(`api/__init__.py`); the engine has its own (jemalloc), which gives back by itself.
 """
 
 from __future__ import annotations
@@ -12,16 +14,18 @@ import ctypes
 import os
 from collections.abc import Callable
 
-from api.base.limits import MALLOC_ARENAS_MAX
+from api.base.limits import MALLOC_ARENAS_MAX, MALLOC_BLOCK_BYTES_MAX
 
-M_ARENA_MAX = -8
-"""The number of mallopt(3) for this bound, from malloc.h."""
-SET_BY_USER = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD")
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
+"""The numbers of mallopt(3) for these bounds, from malloc.h."""
+SET_BY_USER = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD")
 """Who sets one of these has chosen an allocator or its arenas; ours then stand back."""
 
 
 def bound_arenas(environment: dict[str, str] | None = None) -> bool:
-    """Let threads share few arenas; before there are threads. False: it was not changed.
+    """Let threads share few arenas without large blocks; before there are threads.
+
+    False: it was not changed.
 
     Only glibc has arenas in this sense; other C libraries give memory back as it is freed.
     """
@@ -29,7 +33,11 @@ def bound_arenas(environment: dict[str, str] | None = None) -> bool:
     if any(given.get(name) for name in SET_BY_USER):
         return False
     mallopt = symbol("mallopt")
-    return mallopt is not None and mallopt(M_ARENA_MAX, MALLOC_ARENAS_MAX) == 1
+    return (
+        mallopt is not None
+        and mallopt(M_ARENA_MAX, MALLOC_ARENAS_MAX) == 1
+        and mallopt(M_MMAP_THRESHOLD, MALLOC_BLOCK_BYTES_MAX) == 1
+    )
 
 
 def give_back_free_memory() -> bool:

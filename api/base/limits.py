@@ -35,8 +35,7 @@ HEADER_BYTES_MAX: Final = 64 << 10
 """A request's headers; browsers send a few thousand bytes. → the connection ends"""
 
 CONNECTIONS_MAX: Final = 8_192
-"""Connections at once: one each of the agents of 4,000 hosts, with room for people; 50 kB each. →
-503, and the connection ends"""
+"""Connections at once: agents of 4,000 hosts, with room for people; 50 kB each. → 503, it ends"""
 
 CONNECTIONS_PER_ADDRESS_MAX: Final = 1_024
 """Connections of one address: a proxy's or a NAT gateway's, with room. → 503, and it ends"""
@@ -102,11 +101,13 @@ ACCEPT_FUTURE_SECONDS: Final = 600
 """Rule `too_far_in_future`: Prometheus' own limit; past it a clock is wrong, not skewed."""
 
 MALLOC_ARENAS_MAX: Final = 2
-"""Arenas of the C library that threads share. Its own bound is eight a core, and each keeps what
-its busiest thread ever needed; Python's lock lets few threads allocate at once anyway."""
+"""Arenas of the C library. Its own bound is eight a core; each keeps what its threads needed."""
 
 ENGINE_CACHE_BYTES_MAX: Final = 256 << 20
 """Each cache of the embedded engine. Past it what was used longest ago is read from disk again."""
+
+MALLOC_BLOCK_BYTES_MAX: Final = 1 << 20
+"""Blocks in these arenas; a larger one is apart, and goes back to the kernel when it is freed."""
 
 GIVE_BACK_SECONDS: Final = 60.0
 """How often memory that was freed goes back to the kernel."""
@@ -115,7 +116,7 @@ TABLE_BYTES_CACHED_MAX: Final = 512 << 20
 """What all native series tables that are cached take: 4,000 hosts with 5,000 series, 14 bytes each,
 and what they show of their hosts. The tables used longest ago are evicted."""
 
-TABLE_IDLE_SECONDS: Final = 900.0
+TABLE_IDLE_SECONDS: Final = 300.0
 """A native series table that was idle for longer is evicted: agents use theirs all the time."""
 
 WRITTEN_SERIES_CACHED_MAX: Final = 20_000_000
@@ -547,8 +548,7 @@ HEALTH_TURNS_A_ROUND_MAX: Final = 1_000
 falls silent at once, the others follow in the next rounds."""
 
 HEALTH_TURNS_KEPT_MAX: Final = 50_000
-"""Changes of state that are kept, about 25 MB: a fleet of 10,000 that went away and came back
-twice. The oldest go."""
+"""Changes of state that are kept, 25 MB: 10,000 hosts went and came back twice. The oldest go."""
 
 HEALTH_TURNS_KEPT_DAYS: Final = 90
 """How long they are kept: as long as the incidents behind them."""

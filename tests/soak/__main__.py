@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
 
@@ -212,10 +213,15 @@ def judge(folder: Path) -> bool:
     return not growing
 
 
+def end(number: int, _: object) -> NoReturn:
+    """By an exception, so that the service is ended whatever ends the soak."""
+    say(f"ended by {signal.Signals(number).name} before its time; --read judges what there is")
+    sys.exit(128 + number)
+
+
 def main(arguments: list[str]) -> int:
     chosen = parse(arguments)
-    # An exception, so that the service is ended whatever ends the soak.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, end)
     folder = chosen.folder.resolve()
     is_well = chosen.read or soak(folder, chosen.hours, chosen.hosts)
     return 0 if judge(folder) and is_well else 1

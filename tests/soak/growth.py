@@ -17,7 +17,6 @@ much before that: ten minutes of two hours, which hold several rounds of everyth
 
 SLACK = {
     "rss_bytes": 0.0,
-    "pss_bytes": 0.0,
     "anonymous_bytes": 0.0,
     "descriptors": 16.0,
     "threads": 8.0,
@@ -25,8 +24,9 @@ SLACK = {
     "parts_inactive": 60.0,
 }
 """The figures that must be flat, and by how much small ones may differ whatever their share: eight
-readers open files when they read, and merges come in waves. All other figures are shown only; rows
-and bytes on disk grow by nature until retention removes the first day."""
+readers open files when they read, and merges come in waves. All other figures are shown only:
+the share of pages that other processes map too (PSS) changes when those end, and rows and bytes on
+disk grow by nature until retention removes the first day."""
 
 
 class Growth(msgspec.Struct, frozen=True):

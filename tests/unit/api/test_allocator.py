@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from api.base import allocator
 from api.base.limits import MALLOC_ARENAS_MAX
 from tests.stands.environment import clean_environment
 
+POOL = "ARROW_DEFAULT_MEMORY_POOL"
 ROOT = Path(__file__).resolve().parents[3]
 
 pytestmark = pytest.mark.skipif(
@@ -64,17 +66,23 @@ print(json.dumps({"arenas": arenas(), "before": before, "after": anonymous()}))
 """
 
 
-def measured(how: str) -> dict[str, int]:
+def run(program: str, how: str, **given: str) -> dict[str, Any]:
+    """What a Python of its own prints, without an allocator that this one's environment names."""
+    inherited = {name: text for name, text in clean_environment().items() if name != POOL}
     done = subprocess.run(
-        [sys.executable, "-c", MANY_THREADS, how],
+        [sys.executable, "-c", program, how],
         cwd=ROOT,
-        env=clean_environment(),
+        env=inherited | given,
         capture_output=True,
         text=True,
         check=True,
     )
-    found: dict[str, int] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def measured(how: str) -> dict[str, Any]:
+    return run(MANY_THREADS, how)
 
 
 def test_threads_share_few_arenas() -> None:
@@ -86,6 +94,38 @@ def test_freed_memory_goes_back() -> None:
     found = measured("bound")
     freed = 12 * 200 * 60_000
     assert found["before"] - found["after"] > 0.8 * freed, "it was resident, though free"
+
+
+GROWN_THRESHOLD = """
+import ctypes, json, sys
+from api.base import allocator
+
+if sys.argv[1] == "bound":
+    assert allocator.bound_arenas({})
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = libc.free.argtypes = [ctypes.c_size_t]
+# glibc learns from the first that is freed to keep such blocks in its arenas.
+libc.free(libc.malloc(20 << 20))
+block = libc.malloc(10 << 20)
+# The lowest bits of the word before a block: 2 if the block is a mapping of its own.
+is_apart = ctypes.c_size_t.from_address(block - 8).value & 2
+print(json.dumps({"is_apart": bool(is_apart)}))
+"""
+
+
+def test_large_blocks_lie_apart_whatever_was_freed_before() -> None:
+    assert run(GROWN_THRESHOLD, "bound")["is_apart"]
+    assert not run(GROWN_THRESHOLD, "as it is")["is_apart"], "what it is needed for"
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "system"), ({POOL: "mimalloc"}, "mimalloc")])
+def test_arrow_uses_the_same_allocator_unless_the_user_names_one(
+    given: dict[str, str], expected: str
+) -> None:
+    asked = "import api.data.store.store, json, pyarrow as pa\n"
+    asked += "print(json.dumps({'pool': pa.default_memory_pool().backend_name}))"
+    assert run(asked, "", **given)["pool"] == expected
 
 
 @pytest.mark.parametrize("name", allocator.SET_BY_USER)
