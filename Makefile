@@ -81,6 +81,11 @@ test-fast: setup ## tests that need neither peers nor patience
 e2e: setup peers ## real processes on loopback, from agent to answer
 	@$(BIN)/python -m pytest tests/e2e $(ARGS)
 
+.PHONY: chaos
+chaos: export TEST_CUT := all
+chaos: setup peers ## kills, stops, full disks, wrong clocks, cut networks: nothing lost, one page, minutes
+	@$(BIN)/python -m pytest tests/chaos $(ARGS)
+
 .PHONY: bench
 bench: setup peers ## measure us and the peers in one go, into build/bench/
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -344,11 +344,22 @@ def fit_step(ring: Ints, span: Ints, steps: Steps, step_ns: float) -> Ladder | N
 
 
 def spread_out(ladder: Ladder, order: Ints, ring: Ints) -> Ladder:
-    """For all edges of the whole ring: around a rank that was not seen, they share alike."""
+    """For all edges of the whole ring: around a rank that was not seen, they share alike.
+
+    Which of them is slow is then not known: to a slow edge beside a rank that was not seen, that
+    rank seems to have two, as a slow NIC has. So a ladder is believed only as far as its delay lies
+    between ranks that were seen.
+    """
     if len(order) == len(ring):
         return ladder
     place = np.flatnonzero(np.isin(order, ring))
     gaps = spans(order, ring)
     rolled = np.roll(order, -int(place[0]))
     share = np.repeat(ladder.share / gaps, gaps)
-    return msgspec.structs.replace(ladder, source=rolled, target=np.roll(rolled, -1), share=share)
+    return msgspec.structs.replace(
+        ladder,
+        source=rolled,
+        target=np.roll(rolled, -1),
+        share=share,
+        quality=ladder.quality * float(ladder.share[gaps == 1].sum()),
+    )

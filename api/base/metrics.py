@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
+from api.base.threads import cpu_seconds
 from api.base.vitals import Pulse, Vitals
 from collector.contract.catalog import Metric, load_catalog
 
@@ -23,6 +26,17 @@ def defined(name: str) -> Metric:
     return metric
 
 
+class CpuTimes(Collector):
+    """What this process has spent its CPU time on."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        metric = defined("fabric_service_cpu_seconds_total")
+        family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for work, seconds in cpu_seconds():
+            family.add_metric([work], seconds)
+        yield family
+
+
 class ServiceMetrics:
     """One registry a service, so that two of them can live in one process (tests).
 
@@ -35,6 +49,7 @@ class ServiceMetrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
+        self.registry.register(CpuTimes())
         self.requests = self._counter("fabric_service_requests_total")
         self.request_seconds = self._histogram("fabric_service_request_seconds", SECONDS_BUCKETS)
         self.denied = self._counter("fabric_service_denied_total")

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from api.base.metrics import ServiceMetrics
 from api.base.packing import Packing
+from api.base.threads import ANSWERS, WORK
 from api.base.version import VERSION
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
@@ -190,6 +191,7 @@ class Meter:
             return
         status = 500
         started = time.perf_counter()
+        WORK.set(ANSWERS)
 
         async def watch(message: Message) -> None:
             nonlocal status

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
+from api.base.clocks import TrustedClock
 from api.base.limits import HOSTS_KNOWN_MAX
 from api.base.metrics import ServiceMetrics
 from api.base.quarantine import Quarantine
@@ -68,6 +70,8 @@ def wire(
     metrics = ServiceMetrics(clock)
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
     ingest = make_ingest(settings, store, inventory, metrics, clock)
+    # A clock of a test's own may do anything.
+    ingest.trusted = trusted = TrustedClock(clock, time.monotonic) if clock is time.time else None
     ingest.captures = captures = Captures(inventory, clock)
     topologies = TopologyCache(
         inventory, clock, file=settings.topology_file, plan=settings.topology_plan
@@ -75,7 +79,7 @@ def wire(
     is_alone = store.url.scheme == "chdb" and settings.inventory_url.startswith("sqlite")
     own = OwnSamples(ingest.commit)
     evaluation = make_evaluation(
-        store, inventory, topologies, own, metrics, clock, is_alone=is_alone
+        store, inventory, topologies, own, metrics, clock, is_alone=is_alone, trusted=trusted
     )
     lead = evaluation.lead
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
@@ -181,7 +185,9 @@ def works_of(
     loops: dict[str, Loop] = {
         "sighting": parts.ingest.sight_remote_series,
         "inventory feed": lambda steady: feed_inventory(feed, parts.metrics, steady),
-        "port watch": lambda steady: watch_ports(store, inventory, clock, steady),
+        "port watch": lambda steady: watch_ports(
+            store, inventory, clock, evaluation.lead.is_held, steady
+        ),
         "job watch": lambda steady: watch_jobs(
             store, inventory, clock, steady, kept_days=kept_days
         ),

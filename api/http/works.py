@@ -25,11 +25,12 @@ from api.base.limits import (
 )
 from api.base.metrics import ServiceMetrics
 from api.base.steady import Steady
+from api.base.threads import WORK, Threads, note_loop
 from api.base.vitals import ClockWatch
 from api.data.captures import CAPTURES_SECONDS, Captures
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
-from api.data.refresh import refresh_ports
+from api.data.refresh import PortRefresh
 from api.data.store.store import Store
 from api.data.store.watch import StoreWatch
 from api.jobs.watch import JobWatch
@@ -82,16 +83,27 @@ async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics, steady: S
 
 
 async def watch_ports(
-    store: Store, inventory: Inventory, clock: Callable[[], float], steady: Steady
+    store: Store,
+    inventory: Inventory,
+    clock: Callable[[], float],
+    leads: Callable[[], bool],
+    steady: Steady,
 ) -> None:
-    """Keep the ports' state, rate and cables in the inventory fresh, until cancelled."""
+    """Keep the ports' state, rate and cables in the inventory fresh, until cancelled.
+
+    Of several processes the one that leads does it: all would write the same.
+    """
     failing = False
+    refresh = PortRefresh(store, inventory, load_catalog())
     while True:
         await asyncio.sleep(PORTS_SECONDS)
+        if not leads():
+            refresh.forget()
+            continue
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
         with steady.round():
             try:
-                await asyncio.to_thread(refresh_ports, store, inventory, load_catalog(), now)
+                await asyncio.to_thread(refresh.look, now)
                 await asyncio.to_thread(inventory.links.note_unplugged, now)
                 failing = False
             except (StoreError, InventoryError) as error:
@@ -211,6 +223,7 @@ class Supervisor:
 
     async def _keep(self, name: str, work: Work) -> None:
         pause_s = RESTART_SECONDS_MIN
+        WORK.set(name)
         self._metrics.work_failures.labels(name)  # 0, so that the first break is an increase
         while True:
             started_s = self._started_s[name] = time.monotonic()
@@ -239,6 +252,8 @@ def working(supervisor: Supervisor, gate: Gate) -> Lifespan[FastAPI]:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        note_loop()
+        asyncio.get_running_loop().set_default_executor(Threads())
         async with supervisor.running():
             yield
         gate.close()

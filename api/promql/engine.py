@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 
 import msgspec
 
 from api.base.limits import QUERY_SECONDS_DEFAULT
+from api.base.threads import Threads
 from api.data.store.store import Store
 from api.promql.errors import bad_data
 from api.promql.evaluate import Evaluation, Frame, Value
@@ -105,7 +106,7 @@ class Engine:
         self._dialect = dialect
         self._catalog = catalog
         self._memory = SeriesMemory()
-        self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="promql-helper")
+        self._helpers = Threads(HELPERS)
 
     def start(self, question: Question) -> Running:
         """Parse the query without evaluating it; raises QueryError."""

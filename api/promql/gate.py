@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
 
 from api.base.limits import QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_SECONDS
+from api.base.threads import Threads
 from api.promql.engine import Answer, Engine, Question
 from api.promql.errors import ErrorKind, QueryError
 
@@ -28,7 +28,7 @@ class Gate:
         self._engine = engine
         self._free = asyncio.Semaphore(QUERIES_MAX)
         self._waiting = 0
-        self._threads = ThreadPoolExecutor(QUERIES_MAX, thread_name_prefix="promql")
+        self._threads = Threads(QUERIES_MAX, work="promql")
 
     async def run(
         self, request: Request, question: Question, finish: Callable[[Answer], Finished]

@@ -17,7 +17,7 @@ from api.base.metrics import ServiceMetrics
 from api.data.ingest.ingest import Ingest
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
-from api.data.refresh import refresh_ports
+from api.data.refresh import PortRefresh
 from api.data.store.store import Store, StoreUrl
 from api.http.settings import RetentionDays
 from api.http.works import JOBS_SECONDS, PORTS_SECONDS
@@ -54,7 +54,6 @@ class SimulatedService:
         self.store = Store(StoreUrl.parse(f"chdb://{folder / 'store'}"), retention_days=days)
         self.store.migrate()
         catalog, metrics = load_catalog(), ServiceMetrics()
-        self._catalog = catalog
         self._feed = InventoryFeed(self.inventory, catalog, self._now)
         self._ingest = Ingest(
             self.store, self._feed, metrics, self.clock, retention_days=retention.samples
@@ -62,6 +61,7 @@ class SimulatedService:
         self.commit = self._ingest.commit
         self._roll = make_roll(self.store, self.inventory, self.commit, metrics, self.clock)
         self._watch = JobWatch(self.store, self.inventory)
+        self._ports = PortRefresh(self.store, self.inventory, catalog)
         self._looked_s = self._refreshed_s = now_s
 
     @contextlib.asynccontextmanager
@@ -87,7 +87,7 @@ class SimulatedService:
             self._watch.look(self._now())
         if now_s - self._refreshed_s >= PORTS_SECONDS:
             self._refreshed_s = now_s
-            refresh_ports(self.store, self.inventory, self._catalog, self._now())
+            self._ports.look(self._now())
             self.inventory.links.note_unplugged(self._now())
         await self._roll.catch_up()
 

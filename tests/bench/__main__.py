@@ -20,6 +20,7 @@ from tests.bench import (
     ib_fabric,
     ingest,
     jobs,
+    live,
     page,
     placement,
     query,
@@ -45,6 +46,7 @@ BENCHES = {
     "simulator": simulator.run,
     "ib_fabric": ib_fabric.run,
     "snmp": snmp.run,
+    "live": live.run,
 }
 
 

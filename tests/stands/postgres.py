@@ -29,9 +29,50 @@ DATABASES = count()
 POLL_SECONDS = 0.02
 
 
+class Server:
+    """A server that can be stopped, killed and started again on the same data."""
+
+    def __init__(self, folder: Path, user: str | None) -> None:
+        self._folder = folder
+        self._user = user
+        self._data = folder / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        """Of the database `postgres`, for SQLAlchemy with psycopg."""
+
+    def create(self, initdb: Path) -> None:
+        subprocess.run(
+            [str(initdb), "-D", str(self._data), "-U", "postgres", *INITDB_OPTIONS],
+            user=self._user,
+            cwd=self._folder,
+            check=True,
+            capture_output=True,
+        )
+
+    def start(self) -> None:
+        postgres = peers.find("postgres")
+        log = self._folder / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [str(postgres), "-D", str(self._data), "-k", str(self._folder), "-h", "", *FAST],
+                user=self._user,
+                cwd=self._folder,
+                stdout=output,
+                stderr=output,
+            )
+        wait_until_ready(self._process, self._data, log)
+
+    def stop(self) -> None:
+        """PostgreSQL's "fast" shutdown: clients are disconnected."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(READY_SECONDS)
+            self._process = None
+
+
 @contextmanager
-def server() -> Iterator[str]:
-    """The URL of an empty database `postgres`, for SQLAlchemy with psycopg."""
+def stoppable() -> Iterator[Server]:
+    """A running server with an empty database `postgres`."""
     initdb, postgres = peers.find("initdb"), peers.find("postgres")
     if initdb is None or postgres is None:
         raise peers.PeerError("PostgreSQL is not here: make peers, or as root make peers-system")
@@ -43,33 +84,21 @@ def server() -> Iterator[str]:
         user = "nobody"
         account = pwd.getpwnam(user)
         os.chown(folder, account.pw_uid, account.pw_gid)
-    data = folder / "data"
+    made = Server(folder, user)
     try:
-        subprocess.run(
-            [str(initdb), "-D", str(data), "-U", "postgres", *INITDB_OPTIONS],
-            user=user,
-            cwd=folder,
-            check=True,
-            capture_output=True,
-        )
-        with (
-            (folder / "log").open("wb") as log,
-            subprocess.Popen(
-                [str(postgres), "-D", str(data), "-k", str(folder), "-h", "", *FAST],
-                user=user,
-                cwd=folder,
-                stdout=log,
-                stderr=log,
-            ) as process,
-        ):
-            try:
-                wait_until_ready(process, data, folder / "log")
-                yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
-            finally:
-                process.send_signal(signal.SIGINT)  # PostgreSQL's "fast" shutdown
-                process.wait(READY_SECONDS)
+        made.create(initdb)
+        made.start()
+        yield made
     finally:
+        made.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """The URL of an empty database `postgres`, for SQLAlchemy with psycopg."""
+    with stoppable() as made:
+        yield made.url
 
 
 def wait_until_ready(process: subprocess.Popen[bytes], data: Path, log: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from api.data.refresh import refresh_ports
+from api.data.refresh import PortRefresh
 from api.http.context import Context
 from api.http.settings import ServiceSettings
 from api.jobs.correlate.roll import RollTask
@@ -40,6 +40,7 @@ class RoundByRound:
         self._owners = owners
         self._loop = loop
         self.jobs = JobWatch(service.store, service.inventory)
+        self.ports = PortRefresh(service.store, service.inventory, load_catalog())
 
     def do(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(READY_SECONDS)
@@ -82,7 +83,7 @@ class RoundByRound:
         self.do(parts.ingest.sight_now())
         self._owners["feed"].run_once()  # type: ignore[attr-defined]
         now = dt.datetime.now(dt.UTC)
-        refresh_ports(parts.store, parts.inventory, load_catalog(), now)
+        self.ports.look(now)
         parts.inventory.links.note_unplugged(now)
         assert self.jobs.look(now), "the look for jobs failed"
 

@@ -31,9 +31,9 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fabricscope-tests"
 
 
-def sources() -> list[Path]:
+def sources(packages: tuple[str, ...] = PRODUCT) -> list[Path]:
     """Every file that has a say in what data sets hold."""
-    product = (path for name in PRODUCT for path in (ROOT / name).rglob("*"))
+    product = (path for name in packages for path in (ROOT / name).rglob("*"))
     files = [path for path in product if path.suffix in SUFFIXES]
     helpers = (ROOT / "tests").rglob("*.py")
     files += [path for path in helpers if not path.name.startswith("test_")]
@@ -41,10 +41,10 @@ def sources() -> list[Path]:
 
 
 @functools.cache
-def fingerprint() -> str:
+def fingerprint(packages: tuple[str, ...] = PRODUCT) -> str:
     """One hash of the sources, by name and content, and of the Python that runs them."""
     digest = hashlib.sha256(sys.version.encode())
-    for path in sources():
+    for path in sources(packages):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode())
         digest.update(content)

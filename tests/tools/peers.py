@@ -230,6 +230,9 @@ def link(name: str, program: Path, folders: list[Path]) -> None:
     BIN.mkdir(parents=True, exist_ok=True)
     target = BIN / name
     target.unlink(missing_ok=True)
+    if is_preloaded(name):
+        target.symlink_to(program)
+        return
     # A script with exec, so that the process that a test starts and measures is the program.
     # A symbolic link would do for most, but some programs look for their files beside argv[0].
     search = f"LD_LIBRARY_PATH={shlex.quote(':'.join(map(str, folders)))} " if folders else ""
@@ -237,8 +240,15 @@ def link(name: str, program: Path, folders: list[Path]) -> None:
     target.chmod(0o755)
 
 
+def is_preloaded(name: str) -> bool:
+    """Whether a peer is a shared object that tests load into other programs."""
+    return name.endswith(".so")
+
+
 def version(program: Path) -> str:
     """The first line of a program's version output; proof that it starts here."""
+    if is_preloaded(program.name):
+        return f"(preloaded) {program.resolve().name}"
     try:
         done = subprocess.run(
             [str(program), "--version"],

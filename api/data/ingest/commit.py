@@ -11,7 +11,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import accumulate
 
@@ -24,6 +23,7 @@ from api.base.limits import (
     COMMIT_WAIT_SECONDS,
     PENDING_ROWS_MAX,
 )
+from api.base.threads import Threads
 from api.base.vitals import Pulse, Vitals
 from api.data.ingest.columns import SampleColumns
 from api.data.ingest.records import COLLECTIVES, STEPS, joined
@@ -98,7 +98,7 @@ class GroupCommit:
         self._waiting: list[tuple[Write, asyncio.Future[None]]] = []
         self._arrived = asyncio.Event()
         self._enough = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._thread = Threads(1, work="commit")
         self.pending_rows = 0
         """Rows that are waiting or being inserted."""
         self._waiting_rows = 0

@@ -11,12 +11,12 @@ import contextlib
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from api.base.clocks import TrustedClock
 from api.base.host_names import HOST, Hosts
 from api.base.limits import (
     INFLIGHT_BYTES_MAX,
@@ -27,6 +27,7 @@ from api.base.limits import (
 from api.base.metrics import ServiceMetrics
 from api.base.quarantine import Oddities
 from api.base.steady import Steady
+from api.base.threads import Threads
 from api.data.captures import Captures
 from api.data.ingest.budgets import RULES, Budgets, Over, Sender
 from api.data.ingest.columns import MS_PER_SECOND, Acceptance, SampleColumns
@@ -114,11 +115,13 @@ class Ingest:
         self._said: dict[str, Metadata] = {}
         self._said_bytes = 0
         self.budgets = Budgets(clock)
+        self.trusted: TrustedClock | None = None
+        """Looks for jumps of the clock; None: nothing does."""
         self.captures: Captures | None = None
         """Requests that receipts carry to agents; None: receipts carry none."""
         self.refusals = Oddities(clock)
         """The latest refusals, by protocol, rule and sender."""
-        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self._decoder = Threads(1, work="decode")
         self._inflight: Counter[str] = Counter()
         self._newest_s: dict[str, float] = {}
         self.commit = GroupCommit(store, self._observe_commit, metrics.vitals.commit)
@@ -260,6 +263,9 @@ class Ingest:
             self._said_bytes += len(each.metric) + len(each.help) + len(each.unit)
 
     def _acceptance(self) -> Acceptance:
+        """Overloaded while the clock has just jumped: what is refused by it is lost for good."""
+        if self.trusted is not None and not self.trusted.is_steady():
+            raise Overloaded("this machine's clock was set a moment ago; see the service's log")
         return Acceptance.at(int(self._clock() * 1000), self._retention_days)
 
     def _sight_batch(self, request: NativeRequest) -> None:

@@ -15,6 +15,7 @@ import secrets
 import socket
 from collections.abc import Callable
 
+from api.base.clocks import TrustedClock
 from api.base.steady import Steady
 from api.base.vitals import Pulse, Vitals
 from api.data.inventory.repository import Inventory
@@ -38,7 +39,8 @@ class Lead:
     """Whether this process leads. ``clock``: unix seconds.
 
     ``is_alone``: no other process can run (an embedded store allows one process), so that a lease
-    that is still running is a dead process' and is taken at once.
+    that is still running is a dead process' and is taken at once. ``trusted`` looks for
+    jumps of the clock; None: nothing does.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class Lead:
         holder: str = "",
         is_alone: bool = False,
         pulse: Pulse | None = None,
+        trusted: TrustedClock | None = None,
     ) -> None:
         self.holder = holder or name_holder()
+        self._trusted = trusted
         self._inventory = inventory
         self._clock = clock
         self._by_force = is_alone
@@ -59,7 +63,10 @@ class Lead:
         self._is_failing = False
 
     def is_held(self) -> bool:
-        return self._clock() < self._until_s
+        return self._may_lead() and self._clock() < self._until_s
+
+    def _may_lead(self) -> bool:
+        return self._trusted is None or self._trusted.is_steady()
 
     async def run(self, steady: Steady) -> None:
         try:
@@ -72,6 +79,9 @@ class Lead:
 
     def renew(self) -> bool:
         """Take or renew the lease; whether this process holds it."""
+        if not self._may_lead():
+            # A lease that runs for another hour would keep every other process from leading.
+            return False
         now_s = self._clock()
         now, until = (moment(each) for each in (now_s, now_s + LEASE_SECONDS))
         had = self.is_held()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from alerts.window.model import Window
+from api.base.clocks import TrustedClock
 from api.base.metrics import ServiceMetrics
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
@@ -58,9 +59,10 @@ def make_evaluation(
     clock: Callable[[], float],
     *,
     is_alone: bool,
+    trusted: TrustedClock | None = None,
 ) -> Evaluation:
     pulse = metrics.vitals.inventory
-    lead = Lead(inventory, clock, is_alone=is_alone, pulse=pulse)
+    lead = Lead(inventory, clock, is_alone=is_alone, pulse=pulse, trusted=trusted)
     metrics.watch("fabric_service_inventory_up", lambda: float(not pulse.failing_s))
     rounds = make_rounds(store, inventory, topologies, lead, metrics)
     return Evaluation(

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -22,6 +21,7 @@ from alerts.rulebook.model import Alert, AlertState, Group
 from api.base.limits import ALERTS_MAX
 from api.base.metrics import ServiceMetrics
 from api.base.steady import Steady
+from api.base.threads import Threads
 from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
@@ -122,7 +122,7 @@ class RuleTask:
         self._last_ns: dict[str, int] = {}
         """The moment of each group that was evaluated last, or was the last when it came up."""
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._threads = ThreadPoolExecutor(GROUPS_AT_ONCE, thread_name_prefix="rules")
+        self._threads = Threads(GROUPS_AT_ONCE, work="rules")
         self._is_failing = False
         self._broken: set[str] = set()
         """Groups whose last evaluation ended by a bug."""

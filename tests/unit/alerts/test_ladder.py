@@ -101,6 +101,20 @@ def test_around_a_rank_without_records_both_edges_are_suspected_alike() -> None:
     assert sum(share.values()) == pytest.approx(1.0)
     assert share[2] == pytest.approx(share[3])
     assert share[2] + share[3] > 0.9
+    # Two slow edges beside each other are a slow NIC's; here they only stand for one that is not
+    # known, and the rank in their middle may be innocent.
+    assert not ladder.is_clear
+    assert ladder.belief < 0.1
+
+
+def test_a_rank_without_records_elsewhere_in_the_ring_does_not_matter() -> None:
+    job = make_job([Group(range(8), {2: 0.03}, SLOW)])
+    stretch = slow_stretch(job)
+    kept: np.ndarray = job.records.rank != 6
+    ladder = ladder_of(msgspec.structs.replace(job, records=job.records.select(kept)), stretch)
+    assert ladder is not None
+    assert ladder.source[np.argmax(ladder.share)] == 2
+    assert ladder.is_clear
 
 
 def test_exits_without_an_order_are_no_ladder() -> None:

@@ -48,6 +48,7 @@ def cost(scenario: Scenario) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.rotating(8)
 @pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("name", HARMFUL)
 def test_a_fault_costs_a_job_some_of_its_speed(name: str, seed: int) -> None:
