@@ -110,6 +110,9 @@ def test_disk_full_and_room_again(tmp_path: Path, report: Report) -> None:
 @pytest.mark.rotating(PARTS)
 @pytest.mark.peer(io_errors.PEER)
 def test_writes_that_fail_with_eio(tmp_path: Path, report: Report) -> None:
+    if reason := io_errors.why_not():
+        pytest.skip(reason)
+
     def case(stand: Stand) -> None:
         stand.until(6.0)
         failures = stand.cluster.failures
