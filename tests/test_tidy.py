@@ -487,23 +487,28 @@ FORBIDDEN = re.compile(
 )
 
 
-def text_lines() -> Iterator[tuple[str, str]]:
-    """Every line of every text file of the repository, and where it stands."""
+def texts() -> Iterator[tuple[str, str]]:
+    """Every text file of the repository: its name and what is in it."""
     for path in repository_files():
         content = path.read_bytes()
-        if b"\0" in content:
-            continue  # captured bytes, not text
-        for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
-            yield f"{name_of(path)}:{number}", line
+        if b"\0" not in content:  # else captured bytes, not text
+            yield name_of(path), content.decode("utf-8", "replace")
+
+
+def places(pattern: re.Pattern[str]) -> list[str]:
+    """Where a pattern stands in any text: file, line, and what was found."""
+    return [
+        f"{name}:{text.count(chr(10), 0, found.start()) + 1}: {found[0]}"
+        for name, text in texts()
+        for found in pattern.finditer(text)
+    ]
 
 
 def test_no_file_names_a_registry_or_somebody_s_machine() -> None:
     """The first breaks behind a mirror, the second works on one machine only."""
-    found = [f"{at}: {m[0]}" for at, line in text_lines() if (m := FORBIDDEN.search(line))]
-    assert not found
+    assert not places(FORBIDDEN)
 
 
 def test_no_merge_was_left_half_done() -> None:
     """Git writes such lines into a file that two branches changed; no tool complains of them."""
-    marks = ("<" * 7 + " ", ">" * 7 + " ")
-    assert not [at for at, line in text_lines() if line.startswith(marks)]
+    assert not places(re.compile("^(?:<{7}|>{7}) ", re.MULTILINE))

@@ -74,8 +74,10 @@ class Watched:
         self._source = IbFabric(
             Settings(
                 enabled=True,
-                timeout_seconds=60,
+                timeout_seconds=120,
                 topology_seconds=0,
+                # A machine that stands still for a moment must not look like a silent switch.
+                answer_milliseconds=1_000,
                 programs_dir=str(program.parent),
                 environment={name: running.environment[name] for name in names},
                 **settings,  # type: ignore[arg-type]

@@ -184,6 +184,7 @@ def raising(_: SimulatedService, __: Handicap) -> Evaluator:
 
 
 @pytest.mark.slow
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize(
     ("make_evaluator", "reason"),
     [(dying, "its process ended with status 3"), (raising, "its process ended with status 1")],
@@ -237,6 +238,7 @@ def test_an_interrupted_score_leaves_nothing_behind(
 
 
 @pytest.mark.slow
+@pytest.mark.rotating(3)
 def test_one_run_can_be_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     assert main(["score", "slow_loader", "--folder", str(folder)]) == 0

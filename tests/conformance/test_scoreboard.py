@@ -1,8 +1,8 @@
 """The floors of the scoreboard, on a fixed set of cases and a seed; `make score` runs them all.
 
 One fault of each cause, and what only looks like one, each on a cluster that its seed draws. No
-detector is tuned on this seed. A run takes two of the cases in turn (`tests.tools.cut`) and runs
-them as a user does, so that the command needs no runs of its own.
+detector is tuned on this seed. A run takes one of the cases in turn (`tests.tools.cut`) and runs
+it as a user does, so that the command needs no runs of its own.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ from tests.tools.cut import CUT
 TOP_1_MIN = 0.97
 PRECISION_MIN = 0.95
 DELAY_P90_MAX_S = 15.0 if CUT.is_all else 25.0
-"""Of all faults nine in ten are named within 15 s. The p90 of the one or two in a cut is the slower
-of them, and that may be the tenth: it gets two evaluations more."""
+"""Of all faults nine in ten are named within 15 s. The one in a cut may be the tenth: it gets two
+evaluations more."""
 BENIGN = {"checkpoints", "clock_skew"}
 ALL_CASES = [
     "slow_nic",

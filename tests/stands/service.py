@@ -32,7 +32,7 @@ from tests.stands.environment import clean_environment
 from tests.stands.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_SECONDS = 60
+READY_SECONDS = 180
 """A start takes two seconds; on a machine that does ten other things, more."""
 POLL_SECONDS = 0.02
 

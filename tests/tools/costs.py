@@ -1,4 +1,4 @@
-"""What each test file costs in CPU time, printed at the end of a run.
+"""What each test file and each test costs in CPU time, printed at the end of a run.
 
 CPU time of the process and of the programs that it started and has seen end: other work on the
 machine does not change it, as it changes durations. A pytest plug-in (`tests/conftest.py`).
@@ -14,7 +14,7 @@ import pytest
 
 PROPERTY = "cpu_seconds"
 """How a report carries it from a process that runs tests to the one that prints."""
-SHOWN = 15
+SHOWN = 25
 
 
 def cpu_seconds() -> float:
@@ -24,11 +24,12 @@ def cpu_seconds() -> float:
 
 
 class Costs:
-    """Measures each test with its fixtures, and prints the dearest files."""
+    """Measures each test with its fixtures, and prints the dearest."""
 
     def __init__(self) -> None:
         self._seen = cpu_seconds()
         self._by_file: defaultdict[str, float] = defaultdict(float)
+        self._by_test: defaultdict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -47,9 +48,11 @@ class Costs:
         seconds = dict(report.user_properties).get(PROPERTY)
         if isinstance(seconds, float):
             self._by_file[report.nodeid.partition("::")[0]] += seconds
+            self._by_test[report.nodeid] += seconds
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        dearest = sorted(self._by_file.items(), key=lambda each: -each[1])
         terminalreporter.section(f"CPU time: {sum(self._by_file.values()):.0f} s")
-        for file, seconds in dearest[:SHOWN]:
-            terminalreporter.write_line(f"{seconds:7.1f} s  {file}")
+        for costs in (self._by_file, self._by_test):
+            dearest = sorted(costs.items(), key=lambda each: -each[1])
+            for place, seconds in dearest[:SHOWN]:
+                terminalreporter.write_line(f"{seconds:7.1f} s  {place}")

@@ -1,9 +1,9 @@
 """Which part of the long proofs a run takes: `make test` a rotating part, `make test-all` all.
 
-A long proof is divided into numbered parts. A run takes two of them: one by the day (days since
-1970, UTC) and one by the commit (how many commits the branch has, merges counted once). So each
-part is taken within as many days as there are parts, whatever is committed, if each day has a run;
-and within as many commits, whatever the days, if each commit has a run.
+A long proof is divided into numbered parts. A run takes one of them, by the day (days since 1970,
+UTC) plus the commit (how many commits the branch has, merges counted once). So the runs of so many
+commits of one day as there are parts take each part once, and so do the runs of so many days of one
+commit.
 
 The start of a run prints its cut. TEST_CUT=DAY.COMMIT repeats it, and TEST_CUT=all
 takes everything. Tests use it in one of three ways:
@@ -39,7 +39,7 @@ Case = TypeVar("Case")
 
 @dataclass(frozen=True)
 class Cut:
-    """The day and the commit that choose the parts, or all of them."""
+    """The day and the commit that choose a part, or all of them."""
 
     day: int
     commit: int
@@ -55,9 +55,7 @@ class Cut:
 
     def parts(self, count: int) -> list[int]:
         """The numbers of the parts that are taken, of so many."""
-        return (
-            list(range(count)) if self.is_all else sorted({self.day % count, self.commit % count})
-        )
+        return list(range(count)) if self.is_all else [(self.day + self.commit) % count]
 
     def choose(self, cases: Sequence[Case], parts: int, name: str = "") -> list[Case]:
         """The cases of the parts that are taken, in their order.
