@@ -14,7 +14,7 @@ import sys
 import tomllib
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -495,20 +495,25 @@ def texts() -> Iterator[tuple[str, str]]:
             yield name_of(path), content.decode("utf-8", "replace")
 
 
-def places(pattern: re.Pattern[str]) -> list[str]:
-    """Where a pattern stands in any text: file, line, and what was found."""
+def places(pattern: re.Pattern[str], words: Sequence[str]) -> list[str]:
+    """Where a pattern stands in any text: file, line, and what was found.
+
+    One of ``words`` is in whatever it matches: a search for plain words takes a tenth of the time.
+    """
     return [
         f"{name}:{text.count(chr(10), 0, found.start()) + 1}: {found[0]}"
         for name, text in texts()
+        if any(word in text for word in words)
         for found in pattern.finditer(text)
     ]
 
 
 def test_no_file_names_a_registry_or_somebody_s_machine() -> None:
     """The first breaks behind a mirror, the second works on one machine only."""
-    assert not places(FORBIDDEN)
+    assert not places(FORBIDDEN, [*REGISTRIES, *HOMES])
 
 
 def test_no_merge_was_left_half_done() -> None:
     """Git writes such lines into a file that two branches changed; no tool complains of them."""
-    assert not places(re.compile("^(?:<{7}|>{7}) ", re.MULTILINE))
+    marks = ["<" * 7 + " ", ">" * 7 + " "]
+    assert not places(re.compile(f"^(?:{'|'.join(marks)})", re.MULTILINE), marks)

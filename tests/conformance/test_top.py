@@ -24,8 +24,8 @@ from tests.worlds.incidents import Teller, slow_link, straggler
 TOKEN = "a-token-of-decent-length"  # noqa: S105 - of a service that lives for a minute
 CLUSTER = ("cluster", "here")
 STEP_SECONDS, STEPS_BEFORE, STEPS_AFTER = 10, 9, 50
-"""Samples reach into the future, as far as a sender's clock may be ahead: a test that a slow machine
-takes minutes for still finds fresh ones."""
+"""Samples reach into the future, as far as a sender's clock may be ahead: a test that takes minutes
+on a slow machine still finds fresh ones."""
 NODE1 = (("host", "node1"), ("device", "mlx5_0"), ("port", "1"))
 LEAF0 = (("host", "leaf0"), ("device", "leaf0"), ("port", "swp3"))
 Labels = tuple[tuple[str, str], ...]
