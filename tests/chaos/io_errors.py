@@ -2,7 +2,7 @@
 
 What was tried first: libfiu, preloaded. It makes SQLite's calls fail and never the engine's, which
 do not go through the symbols that a preloaded library replaces; and with `write` and `open` its own
-control pipe fails, too. strace stops the program at the call itself, whoever made it.
+control pipe fails, too. strace stops the program at the call itself, whichever library made it.
 
 The calls are such as programs make of files alone: the engine writes a part into a new folder
 (`mkdir`) and names it when it is whole (`rename`), SQLite writes with `pwrite64` and syncs.
