@@ -139,11 +139,12 @@ class Store:
         self.damaged_reads = 0
         """Queries that met damaged data."""
         self._damaged_at: float | None = None
-        self._stopper = self._connect(READ_SETTINGS)
+        self._stopper: Client | None = None
         self._stop_lock = threading.Lock()
+        # Connected when they are needed: each asks the engine for all of its settings (40 ms).
         self._readers: queue.LifoQueue[Client | None] = queue.LifoQueue()
         for _ in range(READERS_MAX):
-            self._readers.put(self._connect(READ_SETTINGS))
+            self._readers.put(None)
 
     def _connect(self, settings: Mapping[str, str]) -> Client:
         with store_errors(f"cannot open the store at {self.url.scheme}"):
@@ -294,6 +295,7 @@ class Store:
     def stop(self, tag: str) -> None:
         """End every query with this tag, wherever it runs; it then raises StoreError."""
         with self._stop_lock, store_errors("stop"):
+            self._stopper = self._stopper or self._connect(READ_SETTINGS)
             self._stopper.command(
                 "KILL QUERY WHERE Settings['log_comment'] = {tag:String} ASYNC",
                 parameters={"tag": tag},
@@ -324,7 +326,8 @@ class Store:
         with self._write_lock:
             self._writer.close()
         with self._stop_lock:
-            self._stopper.close()
+            if self._stopper is not None:
+                self._stopper.close()
         with contextlib.suppress(queue.Empty):
             while True:
                 if client := self._readers.get_nowait():
