@@ -142,9 +142,12 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     own: Work
-    period: int
     pattern: Ints
     away_ns: Ints
+
+    @property
+    def period(self) -> int:
+        return len(self.pattern)
 
     @property
     def seams(self) -> list[tuple[int, int]]:
@@ -154,8 +157,8 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
 
 def infer_bounds(work: Work) -> Bounds | None:
     """Where steps begin and end on each rank, numbered alike on all; None if nothing repeats."""
-    periods: dict[bytes, int | None] = {}
-    each = [find_rhythm(own, periods) for own in by_rank(work)]
+    patterns: dict[bytes, Ints | None] = {}
+    each = [find_rhythm(own, patterns) for own in by_rank(work)]
     rhythms = [rhythm for rhythm in each if rhythm is not None]
     seam = find_seam(rhythms)
     found = [bounds for rhythm in rhythms if (bounds := bounds_of_rank(rhythm, seam)) is not None]
@@ -180,29 +183,27 @@ def by_rank(work: Work) -> list[Work]:
     ]
 
 
-def find_rhythm(own: Work, periods: dict[bytes, int | None] | None = None) -> Rhythm | None:
+def find_rhythm(own: Work, patterns: dict[bytes, Ints | None] | None = None) -> Rhythm | None:
     """How this rank's operations repeat; None if they do not.
 
     In the order of the program, where it is known: kernels on several streams take turns. Most
-    ranks run the same program: ``periods`` keeps what was found for the same operations.
+    ranks run the same program: ``patterns`` keeps what was found for the same operations.
     """
     if (own.enqueue_ns != ABSENT).all():
         own = own.select(np.argsort(own.enqueue_ns, kind="stable"))
     looked_at: Work = own.select(slice(LOOKED_AT_MAX))
-    kinds = looked_at.kind
-    periods = {} if periods is None else periods
-    program = kinds.tobytes()
-    if program not in periods:
-        periods[program] = find_period(kinds)
-    period = periods[program]
-    if period is None:
+    patterns = {} if patterns is None else patterns
+    program = looked_at.kind.tobytes()
+    if program not in patterns:
+        patterns[program] = find_pattern(looked_at.kind)
+    pattern = patterns[program]
+    if pattern is None:
         return None
-    away = away_before(looked_at)
-    place = np.arange(len(kinds)) % period
+    away, period = away_before(looked_at), len(pattern)
+    place = np.arange(len(away)) % period
     # The first period is warm-up: it says little about how long a rank usually stays away.
     usual = medians(away[period:], place[period:])
-    pattern = np.array([most_common(kinds[place == one]) for one in range(period)])
-    return Rhythm(own=own, period=period, pattern=pattern, away_ns=usual)
+    return Rhythm(own=own, pattern=pattern, away_ns=usual)
 
 
 def away_before(own: Work) -> Ints:
@@ -256,6 +257,21 @@ def bounds_of_rank(rhythm: Rhythm, seam: tuple[int, int]) -> Bounds | None:
     )
 
 
+def find_pattern(kinds: Ints) -> Ints | None:
+    """What is done at each place of a period, most of the time; None if nothing repeats."""
+    period = find_period(kinds)
+    if period is None:
+        return None
+    found, code = np.unique(kinds, return_inverse=True)
+    place = np.arange(len(kinds)) % period
+    done, counts = np.unique(place * len(found) + code.reshape(-1), return_counts=True)
+    place, code = np.divmod(done, len(found))
+    # Of each place first what is done there most often, and of equals the lowest.
+    order = np.lexsort((code, -counts, place))
+    pattern: Ints = found[code[order][starts_of(place[order])]]
+    return pattern
+
+
 def find_period(kinds: Ints) -> int | None:
     """After how many operations they repeat; the shortest period that explains nearly all."""
     longest = min(PERIOD_MAX, len(kinds) // STEPS_MIN)
@@ -284,11 +300,6 @@ def find_start(rhythm: Rhythm, seam: tuple[int, int]) -> int | None:
         if (kinds[first : first + rhythm.period] == pattern).all():
             return first
     return None
-
-
-def most_common(values: Ints) -> int:
-    found, counts = np.unique(values, return_counts=True)
-    return int(found[np.argmax(counts)])
 
 
 def count_steps(own: Work, start: int, period: int) -> Ints:

@@ -302,8 +302,8 @@ def time_to_verdict(service: Program, host: str) -> float:
     assert sent.complaint == "", sent.complaint
     started = time.monotonic()
     while time.monotonic() - started < VERDICT_SECONDS_MAX:
-        items = service.get("/v1/incidents", limit="200").json()["items"]
-        if any(host in str(item["verdict"]["culprit"]) for item in items):
+        items = service.get("/v1/incidents", host=host, limit="200").json()["items"]
+        if any(item["culprit"].get("host") == host for item in items):
             return time.monotonic() - started
         time.sleep(0.25)
     return VERDICT_SECONDS_MAX
