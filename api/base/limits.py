@@ -279,6 +279,17 @@ HEAT_RECORDS_MAX: Final = 2_000_000
 """Records that one heat map reads, about six seconds' work. Past it the map reads every nth
 operation of all ranks, or all of some ranks, and the answer states which."""
 
+ANSWER_KEPT_SECONDS: Final = 5.0
+"""How long an answer that takes a core for long stands for others who ask the same: agents report
+every five seconds. Times that end now end at a multiple of it, so that people ask the same."""
+
+ANSWERS_KEPT_MAX: Final = 32
+"""Answers of one kind that are kept at once, of up to a few MB. Past it the next is made anew."""
+
+TIMELINES_WAITING_MAX: Final = 8
+"""Timelines that are made or wait for their turn: each takes up to some seconds of a core. → 503,
+retry"""
+
 HEATS_WAITING_MAX: Final = 8
 """Heat maps, and cells of them, that are made or wait for their turn: each takes up to some seconds
 of a core, one after the other. → 503, retry"""

@@ -42,6 +42,7 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
     fabrics: Turns = msgspec.field(default_factory=Turns)
     heats: Turns = msgspec.field(default_factory=Turns)
     placements: Turns = msgspec.field(default_factory=Turns)
+    timelines: Turns = msgspec.field(default_factory=Turns)
     traces: Slots = msgspec.field(default_factory=lambda: Slots("traces"))
 
 

@@ -4,33 +4,62 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, TypeVar
 
 from api.base.errors import Problem
+from api.base.limits import ANSWER_KEPT_SECONDS, ANSWERS_KEPT_MAX
 from api.base.metrics import ServiceMetrics
 
 Made = TypeVar("Made")
 
 
 class Turns:
-    """One at a time; waiting requests hold no thread."""
+    """One at a time; waiting requests hold no thread.
+
+    People who look at the same view ask the same questions: with a key, a question that is being
+    answered is answered for all who ask it, and the answer is kept for ANSWER_KEPT_SECONDS.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._waiting = 0
+        self._shared: dict[Hashable, asyncio.Task[Any]] = {}
 
-    async def take(self, work: Callable[[], Made], rule: str, waiting_max: int) -> Made:
-        """Run the work in a thread, in turn; a Problem with ``rule`` past ``waiting_max``."""
-        if self._waiting >= waiting_max:
-            why = f"{rule} = {waiting_max} questions of this kind wait already"
-            raise Problem(503, "busy", why, rule=rule)
-        self._waiting += 1
+    async def take(
+        self, work: Callable[[], Made], rule: str, waiting_max: int, *, key: Hashable = None
+    ) -> Made:
+        """Run the work in a thread, in turn; a Problem with ``rule`` past ``waiting_max``.
+
+        ``key`` has all that the answer depends on except the data; None: it is not shared.
+        """
+        task: asyncio.Task[Made] | None = self._shared.get(key)
+        if task is None:
+            if self._waiting >= waiting_max:
+                why = f"{rule} = {waiting_max} questions of this kind wait already"
+                raise Problem(503, "busy", why, rule=rule)
+            self._waiting += 1
+            task = asyncio.create_task(self._run(work))
+            if key is None:
+                return await task
+            self._shared[key] = task
+            task.add_done_callback(lambda done: self._keep(key, done))
+        # One who goes away must not end it for the others.
+        return await asyncio.shield(task)
+
+    async def _run(self, work: Callable[[], Made]) -> Made:
         try:
             async with self._turn:
                 return await asyncio.to_thread(work)
         finally:
             self._waiting -= 1
+
+    def _keep(self, key: Hashable, done: asyncio.Task[Any]) -> None:
+        """A failure is for those who wait now; the next one asks anew."""
+        is_kept = not done.cancelled() and not done.exception()
+        is_kept = is_kept and len(self._shared) <= ANSWERS_KEPT_MAX
+        seconds = ANSWER_KEPT_SECONDS if is_kept else 0.0
+        asyncio.get_running_loop().call_later(seconds, self._shared.pop, key, None)
 
 
 class Slots:

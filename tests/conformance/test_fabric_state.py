@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from api.data.inventory.sightings import Observation, sight
+from api.http import turns
 from api.http.routes import fabric as fabric_route
 from collector.contract import wire
 from collector.contract.catalog import load_catalog
@@ -86,6 +87,12 @@ def foreign() -> bytes:
             values = [(slope * (moment - moments[0]) + level, moment * 1000) for moment in moments]
             series.append(rw.TimeSeries(pairs, values))
     return rw.snappy(rw.request_v1(series))
+
+
+@pytest.fixture(autouse=True)
+def asks_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds change from test to test, so no answer stands for the next."""
+    monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from api.http import works
+from api.http import turns, works
 from api.http.routes import heat as heat_route
 from api.jobs.correlate import roll
 from collector.contract import wire
@@ -48,6 +48,12 @@ def collectives() -> Iterator[Collective]:
                 host=f"node{rank}",
                 pid=100 + rank,
             )
+
+
+@pytest.fixture(autouse=True)
+def asks_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds change from test to test, so no answer stands for the next."""
+    monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")

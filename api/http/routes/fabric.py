@@ -96,7 +96,7 @@ async def state(
     ] = None,
 ) -> FabricOut:
     """Use, errors, pause and state of each link of `/v1/topology`, asked with the same `at`."""
-    from_ms, to_ms = range_to_now(parts, from_, to)
+    from_ms, to_ms = range_to_now(parts, from_, to, is_shared=True)
     built = await find(parts, at)
 
     def make() -> FabricOut:
@@ -110,7 +110,12 @@ async def state(
         return show(parts.fabric_reader.read(built.topology, links, grid), ids)
 
     with refusals_counted(parts.metrics, FABRIC):
-        return await parts.queues.fabrics.take(make, "FABRICS_WAITING_MAX", FABRICS_WAITING_MAX)
+        return await parts.queues.fabrics.take(
+            make,
+            "FABRICS_WAITING_MAX",
+            FABRICS_WAITING_MAX,
+            key=(from_ms, to_ms, frames, at, tuple(host or ()), tier),
+        )
 
 
 def refuse_many_links(shown: Topology) -> None:

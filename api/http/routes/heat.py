@@ -18,7 +18,7 @@ from api.base.limits import (
 )
 from api.data.inventory.job_model import JobRank
 from api.http.context import Context, Parts
-from api.http.routes.shared.answers import Described, answer, copied, documented
+from api.http.routes.shared.answers import BUSY, answer, copied, documented
 from api.http.routes.shared.find import FoundJob
 from api.http.routes.shared.matrices import PackedMatrixOut, pack_floats
 from api.http.routes.shared.parameters import (
@@ -41,8 +41,6 @@ router = APIRouter(tags=["jobs"])
 
 TIME_NS_MAX = (1 << 63) - 1
 HEAT = "heat"
-
-BUSY: Described = {503: {"description": "Too many are being made; try again."}}
 
 TimeNs = Annotated[
     int, Query(ge=0, le=TIME_NS_MAX, description="Unix nanoseconds, as the heat map has them.")
@@ -115,6 +113,7 @@ async def heat(
             lambda: make_heat(parts, job.job, span, quantity),
             "HEATS_WAITING_MAX",
             HEATS_WAITING_MAX,
+            key=(job.job, span, quantity),
         )
 
 

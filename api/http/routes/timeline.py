@@ -17,18 +17,21 @@ from api.base.limits import (
     TIMELINE_BUCKETS_MAX,
     TIMELINE_CELLS_MAX,
     TIMELINE_RECORDS_MAX,
+    TIMELINES_WAITING_MAX,
 )
 from api.http.context import Context, Parts
-from api.http.routes.shared.answers import copied
+from api.http.routes.shared.answers import BUSY, copied
 from api.http.routes.shared.find import FoundJob
 from api.http.routes.shared.paging import After, Limit
 from api.http.routes.shared.parameters import From, To, span_of
+from api.http.turns import refusals_counted
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.window import JobCollectives, JobRanks, LateMap, late_map, look, steps_of
 from collector.contract.records import ABSENT
 
 router = APIRouter(tags=["jobs"])
 
+TIMELINE = "timeline"
 TIME_DIGITS_MAX = 20
 """Of a time in nanoseconds; more fit no 64-bit number."""
 
@@ -111,7 +114,11 @@ class OperationsOut(BaseModel):
     next: str | None = Field(description="Pass it as `after` to get the next page.")
 
 
-@router.get("/v1/jobs/{job}/timeline", summary="A job over time: steps, waiting, transfer, ranks")
+@router.get(
+    "/v1/jobs/{job}/timeline",
+    summary="A job over time: steps, waiting, transfer, ranks",
+    responses=BUSY,
+)
 async def timeline(
     job: FoundJob,
     parts: Parts,
@@ -123,7 +130,13 @@ async def timeline(
 ) -> TimelineOut:
     """Operations, steps and lateness in equal buckets; times are on one clock."""
     stretch = span_of(parts, job, from_, to)
-    return await asyncio.to_thread(make_timeline, parts, job.job, stretch, buckets)
+    with refusals_counted(parts.metrics, TIMELINE):
+        return await parts.queues.timelines.take(
+            lambda: make_timeline(parts, job.job, stretch, buckets),
+            "TIMELINES_WAITING_MAX",
+            TIMELINES_WAITING_MAX,
+            key=(job.job, stretch, buckets),
+        )
 
 
 @router.get("/v1/jobs/{job}/operations", summary="A job's collectives, joined over ranks")

@@ -34,7 +34,9 @@ export const range = computed<Range>(() => {
   const { from, to, last } = route.value.query;
   if (from && to && Number(from) < Number(to)) return { from: Number(from), to: Number(to) };
   const length = seconds(last ?? LAST_DEFAULT) ?? 1800;
-  return { from: now.value - length, to: now.value, last: length };
+  // All who look at the same view ask for the same time, and the service answers once.
+  const end = Math.floor(now.value / TICK_SECONDS) * TICK_SECONDS;
+  return { from: end - length, to: end, last: length };
 });
 
 /** Look at this stretch, and stop following the clock. */

@@ -15,6 +15,8 @@ CONFLICT: Described = {
     409: {"description": "Its state does not allow that, or a bound is reached: `rule` names it."}
 }
 """For a route that changes something which may have changed, or of which there may be too many."""
+BUSY: Described = {503: {"description": "Too many are being made; try again."}}
+"""For a route whose answers are made in turn."""
 
 
 def answer(body: msgspec.Struct) -> Response:

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Query
 
 from api.base.errors import Problem
-from api.base.limits import NAME_CHARS_MAX
+from api.base.limits import ANSWER_KEPT_SECONDS, NAME_CHARS_MAX
 from api.base.times import parse_range_ms
 from api.data.inventory.records import Job
 from api.data.inventory.tables import JobState
@@ -45,8 +45,16 @@ RANGE_MS_DEFAULT = 300_000
 """Without `from`, the last five minutes."""
 
 
-def range_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tuple[int, int]:
-    now_ms = round(parts.clock() * 1000)
+def shared_now_ms(parts: Context) -> int:
+    """Now, as all who ask within the same seconds see it: their questions are the same."""
+    kept_ms = round(ANSWER_KEPT_SECONDS * 1000)
+    return round(parts.clock() * 1000) // kept_ms * kept_ms
+
+
+def range_of(
+    parts: Context, job: Job, begin: str | None, end: str | None, now_ms: int | None = None
+) -> tuple[int, int]:
+    now_ms = round(parts.clock() * 1000) if now_ms is None else now_ms
     if job.state is JobState.ENDED:
         ended = max(job.last_seen, job.ended_at or job.last_seen)
         now_ms = min(now_ms, round(ended.timestamp() * 1000) + 1)
@@ -54,15 +62,21 @@ def range_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tu
 
 
 def span_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tuple[int, int]:
-    """The same in unix nanoseconds."""
-    from_ms, to_ms = range_of(parts, job, begin, end)
+    """The same in unix nanoseconds, and where it ends now, as `shared_now_ms` has it."""
+    from_ms, to_ms = range_of(parts, job, begin, end, shared_now_ms(parts))
     return from_ms * NS_PER_MS, to_ms * NS_PER_MS
 
 
 def range_to_now(
-    parts: Context, begin: str | None, end: str | None, default_ms: int = RANGE_MS_DEFAULT
+    parts: Context,
+    begin: str | None,
+    end: str | None,
+    default_ms: int = RANGE_MS_DEFAULT,
+    *,
+    is_shared: bool = False,
 ) -> tuple[int, int]:
-    now_ms = round(parts.clock() * 1000)
+    """``is_shared``: now is as `shared_now_ms` has it."""
+    now_ms = shared_now_ms(parts) if is_shared else round(parts.clock() * 1000)
     return parse_range_ms(begin, end, now_ms, default_ms, STORE_MS_MAX)
 
 

@@ -1,0 +1,115 @@
+"""Answers in turn: the same question is answered once for all who ask it."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from api.base.errors import Problem
+from api.http import turns
+from api.http.turns import Turns
+
+RULE = "SOME_MAX"
+
+
+class Work:
+    """Counts how often it is done; waits until it may end."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.may_end = threading.Event()
+        self.fails = False
+
+    def __call__(self) -> int:
+        self.may_end.wait(60)
+        self.done += 1
+        if self.fails:
+            raise ValueError("as asked")
+        return self.done
+
+
+async def begun(
+    taken: Turns, work: Callable[[], int], key: str, most: int = 8
+) -> asyncio.Task[int]:
+    """A question that waits for its answer by now."""
+    task = asyncio.create_task(taken.take(work, RULE, most, key=key))
+    await asyncio.sleep(0)
+    return task
+
+
+def test_those_who_ask_meanwhile_and_soon_after_get_the_same() -> None:
+    async def ask() -> None:
+        taken, work = Turns(), Work()
+        asked = [await begun(taken, work, "a") for _ in range(3)]
+        work.may_end.set()
+        assert await asyncio.gather(*asked) == [1, 1, 1]
+        assert await taken.take(work, RULE, 8, key="a") == 1
+        assert await taken.take(work, RULE, 8, key="another") == 2
+        assert await taken.take(work, RULE, 8) == 3, "without a key nothing is shared"
+
+    asyncio.run(ask())
+
+
+def test_an_answer_stands_for_seconds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        taken, work = Turns(), Work()
+        work.may_end.set()
+        assert await taken.take(work, RULE, 8, key="a") == 1
+        await asyncio.sleep(0.01)
+        assert await taken.take(work, RULE, 8, key="a") == 2
+
+    monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 0.0)
+    asyncio.run(ask())
+
+
+def test_a_failure_is_not_kept() -> None:
+    async def ask() -> None:
+        taken, work = Turns(), Work()
+        work.may_end.set()
+        work.fails = True
+        with pytest.raises(ValueError, match="as asked"):
+            await taken.take(work, RULE, 8, key="a")
+        work.fails = False
+        await asyncio.sleep(0.01)
+        assert await taken.take(work, RULE, 8, key="a") == 2
+
+    asyncio.run(ask())
+
+
+def test_one_who_goes_away_takes_no_answer_from_the_others() -> None:
+    async def ask() -> None:
+        taken, work = Turns(), Work()
+        first, second = await begun(taken, work, "a"), await begun(taken, work, "a")
+        first.cancel()
+        await asyncio.sleep(0)
+        work.may_end.set()
+        assert await second == 1
+        assert first.cancelled()
+
+    asyncio.run(ask())
+
+
+def test_questions_that_wait_are_bounded_and_the_same_one_does_not_count() -> None:
+    async def ask() -> None:
+        taken, work = Turns(), Work()
+        asked = [await begun(taken, work, key, most=2) for key in ("a", "b", "a")]
+        with pytest.raises(Problem, match=RULE):
+            await taken.take(work, RULE, 2, key="c")
+        work.may_end.set()
+        assert await asyncio.gather(*asked) == [1, 2, 1]
+
+    asyncio.run(ask())
+
+
+def test_answers_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        taken, work = Turns(), Work()
+        work.may_end.set()
+        for number in range(5):
+            await taken.take(work, RULE, 8, key=number)
+            await asyncio.sleep(0.01)
+        assert len(taken._shared) == 3
+
+    monkeypatch.setattr(turns, "ANSWERS_KEPT_MAX", 3)
+    asyncio.run(ask())
