@@ -91,9 +91,6 @@ costs 7 ms of CPU whatever its size, and small inserts are merged more often."""
 COMMIT_ROWS_MAX: Final = 500_000
 """The store writer commits this many waiting rows even while more are being decoded."""
 
-COMMIT_WAIT_SECONDS: Final = 0.2
-"""How long fewer rows wait for more: one part for each small request would overload the merges."""
-
 RETRY_AFTER_SECONDS: Final = 2
 """`Retry-After` in the answer to a sender while the service is overloaded."""
 
@@ -278,13 +275,6 @@ shows the worst of them."""
 HEAT_RECORDS_MAX: Final = 2_000_000
 """Records that one heat map reads, about six seconds' work. Past it the map reads every nth
 operation of all ranks, or all of some ranks, and the answer states which."""
-
-ANSWER_KEPT_SECONDS: Final = 5.0
-"""How long an answer that takes a core for long stands for others who ask the same: agents report
-every five seconds. Times that end now end at a multiple of it, so that people ask the same."""
-
-ANSWERS_KEPT_MAX: Final = 32
-"""Answers of one kind that are kept at once, of up to a few MB. Past it the next is made anew."""
 
 TIMELINES_WAITING_MAX: Final = 8
 """Timelines that are made or wait for their turn: each takes up to some seconds of a core. → 503,

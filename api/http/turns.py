@@ -8,8 +8,13 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, TypeVar
 
 from api.base.errors import Problem
-from api.base.limits import ANSWER_KEPT_SECONDS, ANSWERS_KEPT_MAX
 from api.base.metrics import ServiceMetrics
+
+ANSWER_KEPT_SECONDS = 5.0
+"""How long an answer that takes a core for long stands for others who ask the same: agents report
+every five seconds. Times that end now end at a multiple of it, so that people ask the same."""
+ANSWERS_KEPT_MAX = 32
+"""Answers of one kind that are kept at once, of up to a few MB. Past it the next is made anew."""
 
 Made = TypeVar("Made")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable
 from concurrent.futures import Executor
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from api.base.limits import QUERY_SECONDS_DEFAULT
 from api.base.threads import Threads
 from api.data.store.store import Store
+from api.promql.ahead import LargeMetrics, ReadAhead, ranges_of
 from api.promql.errors import bad_data
 from api.promql.evaluate import Evaluation, Frame, Value
 from api.promql.fetch import Reader
@@ -106,9 +108,19 @@ class Engine:
         self._dialect = dialect
         self._catalog = catalog
         self._memory = SeriesMemory()
+        self._large = LargeMetrics()
         self._helpers = Threads(HELPERS)
 
-    def start(self, question: Question) -> Running:
+    def read_ahead(self, texts: Iterable[str], at_ms: int, but: Collection[str]) -> ReadAhead:
+        """For instant queries of one moment; ``but``: metrics that are written meanwhile."""
+        ranges: dict[str, int] = {}
+        for text in texts:
+            for metric, range_ms in ranges_of(text, LOOKBACK_MS_DEFAULT).items():
+                if metric not in but:
+                    ranges[metric] = max(ranges.get(metric, 0), range_ms)
+        return ReadAhead(self._store, ranges, at_ms, self._large)
+
+    def start(self, question: Question, ahead: ReadAhead | None = None) -> Running:
         """Parse the query without evaluating it; raises QueryError."""
         plan = parse_query(question.text)
         kind = kind_of(plan)
@@ -124,7 +136,7 @@ class Engine:
             dialect=self._dialect,
             catalog=self._catalog,
         )
-        reader = Reader(self._store, self._memory, time.monotonic() + seconds)
+        reader = Reader(self._store, self._memory, time.monotonic() + seconds, ahead)
         return Running(question, plan, reader, frame, self._helpers)
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from api.base.limits import QUERY_MEMORY_BYTES_MAX, QUERY_POINTS_MAX, QUERY_SAMPLES_MAX
 from api.data.store.store import Store, StoreBusy
+from api.promql.ahead import ReadAhead
 from api.promql.aliases import Strand
 from api.promql.arrange import Stored, arrange
 from api.promql.errors import ErrorKind, QueryError, bad_data, failed
@@ -71,9 +72,16 @@ class Reader:
     ``deadline`` is in the seconds of ``time.monotonic``. `stop` may be called from any thread.
     """
 
-    def __init__(self, store: Store, memory: SeriesMemory, deadline: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        memory: SeriesMemory,
+        deadline: float,
+        ahead: ReadAhead | None = None,
+    ) -> None:
         self._store = store
         self._memory = memory
+        self._ahead = ahead
         self._deadline = deadline
         self._tag = uuid.uuid4().hex
         self._stopped = threading.Event()
@@ -124,7 +132,9 @@ class Reader:
         searched here; only two values for one moment need FINAL, which keeps the later one.
         """
         ids, rows = found.ids_and_rows()
-        samples = arrange(self._read(found, "samples", after_ms, to_ms), ids, rows)
+        stored = self._read_ahead(found, after_ms, to_ms)
+        stored = stored or self._read(found, "samples", after_ms, to_ms)
+        samples = arrange(stored, ids, rows)
         repeats = samples.repeats()
         if bool(repeats.any()):
             if samples.contradict(repeats):
@@ -137,6 +147,12 @@ class Reader:
         if found.factors is not None:
             values = np.where(stale, values, values * found.factors[samples.rows])
         return Samples(found.labels, samples.rows, samples.times_ms, values, stale)
+
+    def _read_ahead(self, found: Found, after_ms: int, to_ms: int) -> Stored | None:
+        if self._ahead is None:
+            return None
+        self.check()
+        return self._ahead.find(found.parameters["metrics"], after_ms, to_ms)
 
     def _read(self, found: Found, table: str, after_ms: int, to_ms: int) -> Stored:
         rows = self.ask(

@@ -142,16 +142,19 @@ def nodes_of(plan: Node) -> Iterator[Node]:
     while waiting:
         node = waiting.pop()
         yield node
-        match node:
-            case Paren(expression=inner) | Negate(expression=inner) | Subquery(expression=inner):
-                waiting.append(inner)
-            case Call(arguments=arguments):
-                waiting.extend(arguments)
-            case Aggregate(expression=inner, parameter=parameter):
-                waiting.append(inner)
-                if parameter is not None:
-                    waiting.append(parameter)
-            case Binary(left=left, right=right):
-                waiting += [left, right]
-            case RangeSelect(select=select):
-                waiting.append(select)
+        waiting += children_of(node)
+
+
+def children_of(node: Node) -> list[Node]:
+    match node:
+        case Paren(expression=inner) | Negate(expression=inner) | Subquery(expression=inner):
+            return [inner]
+        case Call(arguments=arguments):
+            return [*arguments]
+        case Aggregate(expression=inner, parameter=parameter):
+            return [inner] if parameter is None else [inner, parameter]
+        case Binary(left=left, right=right):
+            return [left, right]
+        case RangeSelect(select=select):
+            return [select]
+    return []

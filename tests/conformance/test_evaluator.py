@@ -598,7 +598,8 @@ class Collected(OwnSamples):
     def __init__(self) -> None:
         self.samples: list[Sample] = []
 
-    async def write(self, samples: Sequence[Sample]) -> None:
+    async def write(self, samples: Sequence[Sample], *, at_once: bool = False) -> None:
+        del at_once
         self.samples += samples
 
 

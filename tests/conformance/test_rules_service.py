@@ -18,7 +18,7 @@ from api.data.inventory.repository import Inventory
 from api.http.settings import ServiceSettings
 from api.oncall.evaluate.lead import LEASE_SECONDS, Lead
 from api.oncall.rules.answer import RuleBook, Wanted
-from api.oncall.rules.evaluate import Asker, RuleEvaluator
+from api.oncall.rules.evaluate import Asker, Moment, RuleEvaluator
 from api.oncall.rules.shelf import FileState, Shelf
 from api.oncall.rules.task import Hooks, RuleTask
 from api.promql.engine import Engine
@@ -58,8 +58,12 @@ class Answers(Asker):
         self.rows: dict[str, list[Found] | Exception] = {}
         self._journal = journal
 
-    def ask(self, text: str, time_ns: int, timeout_s: float) -> list[Found]:
-        del time_ns, timeout_s
+    def prepare(self, group: Group, at: Moment) -> Moment:
+        del group
+        return at
+
+    def ask(self, text: str, at: Moment) -> list[Found]:
+        del at
         self._journal.append(f"ask {text}")
         rows = self.rows.get(text, [])
         if isinstance(rows, Exception):
@@ -76,7 +80,8 @@ class Writes(OwnSamples):
         self.error: Exception | None = None
         self._journal = journal
 
-    async def write(self, samples: Sequence[Sample]) -> None:
+    async def write(self, samples: Sequence[Sample], *, at_once: bool = False) -> None:
+        del at_once
         if self.error is not None:
             raise self.error
         self._journal.append(f"write {len(samples)}")

@@ -20,7 +20,6 @@ import pyarrow as pa
 from api.base.limits import (
     COMMIT_ROWS_EAGER,
     COMMIT_ROWS_MAX,
-    COMMIT_WAIT_SECONDS,
     PENDING_ROWS_MAX,
 )
 from api.base.threads import Threads
@@ -35,6 +34,13 @@ from collector.contract.model import Event
 
 log = logging.getLogger(__name__)
 
+COMMIT_WAIT_SECONDS = 0.2
+"""How long fewer rows wait for more, while inserts are rare."""
+COMMIT_BUSY_WAIT_SECONDS = 1.0
+"""How long they wait while inserts are many: each leaves parts that the engine merges, and that
+every question looks into."""
+COMMITS_QUICK_MAX = 20
+"""Inserts that may follow each other without the longer wait; each second gives one back."""
 UNWRITABLE_CHARS_MAX = 500
 """Of an error's words in the answer to a request that cannot be written."""
 
@@ -83,6 +89,26 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.samples) + others + sum(self.records.values())
 
 
+class Pace:
+    """How long a small group waits for more rows: longer while there are many inserts."""
+
+    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
+        self._steady = steady
+        self._quick = float(COMMITS_QUICK_MAX)
+        """Inserts that need not wait longer."""
+        self._seen_s = steady()
+
+    def wait_s(self) -> float:
+        """For the group that begins now."""
+        now_s = self._steady()
+        self._quick = min(COMMITS_QUICK_MAX, self._quick + now_s - self._seen_s)
+        self._seen_s = now_s
+        if self._quick < 1.0:
+            return COMMIT_BUSY_WAIT_SECONDS
+        self._quick -= 1.0
+        return COMMIT_WAIT_SECONDS
+
+
 class GroupCommit:
     """Inserts writes in groups. ``observe`` gets of each: success, rows, seconds."""
 
@@ -103,6 +129,7 @@ class GroupCommit:
         """Rows that are waiting or being inserted."""
         self._waiting_rows = 0
         self._coming = 0
+        self._pace = Pace()
         self._moved_s = 0.0
         """When rows began to wait, or the last insert ended; by a clock that is never set."""
 
@@ -111,8 +138,11 @@ class GroupCommit:
         """For how long rows have waited without one insert that ended."""
         return time.monotonic() - self._moved_s if self.pending_rows else 0.0
 
-    async def write(self, write: Write) -> None:
-        """Return when all of it is durable; raise StoreError when none of it may be."""
+    async def write(self, write: Write, *, at_once: bool = False) -> None:
+        """Return when all of it is durable; raise StoreError when none of it may be.
+
+        ``at_once``: it is read next, so its group does not wait for more rows.
+        """
         if not write.rows:
             return
         if self.pending_rows + write.rows > PENDING_ROWS_MAX:
@@ -127,6 +157,8 @@ class GroupCommit:
         self.pending_rows += write.rows
         self._waiting_rows += write.rows
         self._arrived.set()
+        if at_once:
+            self._enough.set()
         self._look()
         await done
 
@@ -153,7 +185,7 @@ class GroupCommit:
             while True:
                 await self._arrived.wait()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(COMMIT_WAIT_SECONDS):
+                    async with asyncio.timeout(self._pace.wait_s()):
                         await self._enough.wait()
                 await self._commit()
         finally:

@@ -26,13 +26,14 @@ class OwnSamples:
         self._known: dict[Series, tuple[int, int]] = {}
         """The id of each series that was written, and the day for which it last was."""
 
-    async def write(self, samples: Sequence[Sample]) -> None:
+    async def write(self, samples: Sequence[Sample], *, at_once: bool = False) -> None:
         """Return when they are durable; raise StoreError when none of them may be."""
         if not samples:
             return
         # In a thread: rules may record thousands, which would block the event loop.
         columns, news = await asyncio.to_thread(self._prepare, samples)
-        await self._commit.write(Write(samples=columns, series=list(news.values())))
+        write = Write(samples=columns, series=list(news.values()))
+        await self._commit.write(write, at_once=at_once)
         if len(self._known) + len(news) > KNOWN_SERIES_MAX:
             self._known.clear()
         self._known.update((series, (new.series, day)) for (series, day), new in news.items())

@@ -10,7 +10,13 @@ from functools import lru_cache
 
 import msgspec
 
-from alerts.rulebook.life import Expand, advance, alert_samples
+from alerts.rulebook.life import (
+    ALERTS_METRIC,
+    FOR_STATE_METRIC,
+    Expand,
+    advance,
+    alert_samples,
+)
 from alerts.rulebook.model import Alert, AlertState, Found, Group, Rule
 from alerts.rulebook.template import TemplateData, TemplateError, expand_or_say
 from api.base.limits import (
@@ -21,7 +27,9 @@ from api.base.limits import (
     RULES_MAX,
     RULES_TEMPLATE_QUERIES_MAX,
 )
+from api.promql.ahead import ReadAhead
 from api.promql.engine import Engine, Question, Running
+from api.promql.errors import QueryError
 from api.promql.parse import parse_query
 from api.promql.plan import Select, nodes_of
 from api.promql.values import Grid, Scalar, Vector
@@ -58,6 +66,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     asked_ns: int
     """What expressions are asked for: earlier by the group's offset. Samples have this time."""
     timeout_s: float
+    ahead: ReadAhead | None = None
+    """What the group's expressions read, read at once."""
 
     @classmethod
     def of(cls, group: Group, now_ns: int, interval_s: float) -> Moment:
@@ -77,11 +87,19 @@ class Asker:
         self._guard = threading.Lock()
         self._is_stopped = False
 
-    def ask(self, text: str, time_ns: int, timeout_s: float) -> list[Found]:
-        grid = Grid(time_ns // NS_PER_MS, 1, 1)
-        running = self._engine.start(
-            Question(text=text, grid=grid, is_range=False, timeout_s=timeout_s)
+    def prepare(self, group: Group, at: Moment) -> Moment:
+        """The moment, with what the group's rules read. An expression that is none counts later."""
+        texts = [rule.expression for rule in group.rules if is_query(rule.expression)]
+        own = {rule.name for rule in group.rules if not rule.is_alert}
+        ahead = self._engine.read_ahead(
+            texts, at.asked_ns // NS_PER_MS, {*own, ALERTS_METRIC, FOR_STATE_METRIC}
         )
+        return msgspec.structs.replace(at, ahead=ahead)
+
+    def ask(self, text: str, at: Moment) -> list[Found]:
+        grid = Grid(at.asked_ns // NS_PER_MS, 1, 1)
+        question = Question(text=text, grid=grid, is_range=False, timeout_s=at.timeout_s)
+        running = self._engine.start(question, at.ahead)
         with self._guard:
             if self._is_stopped:
                 raise RuleError("the service stops")
@@ -125,7 +143,7 @@ class RuleEvaluator:
         made: Sequence[Sample] = ()
         error = ""
         try:
-            found = self._asker.ask(rule.expression, at.asked_ns, at.timeout_s)
+            found = self._asker.ask(rule.expression, at)
             if rule.is_alert:
                 alerts = self._advance(group, rule, standing, found, at)
                 made = alert_samples(alerts.values(), at.asked_ns)
@@ -180,7 +198,7 @@ class RuleEvaluator:
                         f"RULES_TEMPLATE_QUERIES_MAX is {RULES_TEMPLATE_QUERIES_MAX}"
                     )
                 try:
-                    answers[text] = self._asker.ask(text, at.asked_ns, at.timeout_s)
+                    answers[text] = self._asker.ask(text, at)
                 except FabricscopeError as error:
                     raise TemplateError(f"query {text!r}: {error}") from error
             return answers[text]
@@ -225,6 +243,15 @@ def is_sound(series: Series) -> bool:
 
 
 # --- which rules need what others have recorded -------------------------------------------------
+
+
+@lru_cache(maxsize=RULES_MAX)
+def is_query(expression: str) -> bool:
+    try:
+        parse_query(expression)
+    except QueryError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=RULES_MAX)

@@ -293,7 +293,7 @@ class RuleTask:
         interval_s = self.interval_of(group)
         state.resume(group, moment_ns, interval_s)
         started = time.perf_counter()
-        at = Moment.of(group, moment_ns, interval_s)
+        at = self._asker.prepare(group, Moment.of(group, moment_ns, interval_s))
         run = GroupRun(group, state, at)
         for place in range(len(group.rules)):
             await self._evaluate_rule(run, place)
@@ -334,7 +334,7 @@ class RuleTask:
         rule, name = run.group.rules[place], run.ids[place]
         if needs(rule, run.unwritten):
             try:
-                await self._own.write(run.unwritten)
+                await self._own.write(run.unwritten, at_once=True)
                 run.unwritten.clear()
             except (StoreError, Overloaded) as error:
                 run.fail(place, f"what earlier rules recorded cannot be written: {error}")

@@ -58,8 +58,8 @@ class MemoryAsker(Asker):
         # Nothing of the engine over the store: both methods are overridden.
         self._memory = engine
 
-    def ask(self, text: str, time_ns: int, timeout_s: float) -> list[Found]:  # noqa: ARG002 - it is small
-        vector = self._memory.ask(text, Grid(time_ns // NS_PER_MS, 1, 1))
+    def ask(self, text: str, at: Moment) -> list[Found]:
+        vector = self._memory.ask(text, Grid(at.asked_ns // NS_PER_MS, 1, 1))
         rows = zip(vector.labels, vector.values[:, 0].tolist(), vector.present[:, 0], strict=True)
         return [Found(labels, number) for labels, number, is_there in rows if is_there]
 

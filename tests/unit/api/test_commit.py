@@ -12,9 +12,13 @@ from api.base.limits import COMMIT_ROWS_EAGER
 from api.data.ingest import commit as module
 from api.data.ingest.columns import SampleColumns
 from api.data.ingest.commit import (
+    COMMIT_BUSY_WAIT_SECONDS,
+    COMMIT_WAIT_SECONDS,
+    COMMITS_QUICK_MAX,
     GroupCommit,
     Metadata,
     Overloaded,
+    Pace,
     Unwritable,
     Write,
     event_rows,
@@ -282,3 +286,36 @@ def test_an_event_is_recognised_by_all_of_it() -> None:
     other = Event(kind="k", time_ns=5, labels={"a": "1", "b": "2"}, message="n")
     ids = event_rows([event, reordered, other])["id"].to_pylist()
     assert ids[0] == ids[1] != ids[2]
+
+
+# --- how long small groups wait -------------------------------------------------------------------
+
+
+def test_many_inserts_wait_longer_and_rare_ones_do_not() -> None:
+    now_s = 100.0
+    pace = Pace(lambda: now_s)
+    quick = [pace.wait_s() for _ in range(COMMITS_QUICK_MAX)]
+    assert set(quick) == {COMMIT_WAIT_SECONDS}
+    assert pace.wait_s() == COMMIT_BUSY_WAIT_SECONDS
+    now_s += 0.5
+    assert pace.wait_s() == COMMIT_BUSY_WAIT_SECONDS
+    now_s += 0.5
+    assert pace.wait_s() == COMMIT_WAIT_SECONDS, "a second gives one back"
+    now_s += 3_600
+    quick = [pace.wait_s() for _ in range(COMMITS_QUICK_MAX + 1)]
+    assert quick[-1] == COMMIT_BUSY_WAIT_SECONDS, "an idle hour gives back no more than there were"
+
+
+def test_what_is_read_next_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMMIT_WAIT_SECONDS", 600.0)
+
+    async def write() -> None:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+        async with asyncio.timeout(60):
+            await bench.commit.write(Write(samples=samples(1)), at_once=True)
+        assert bench.store.inserts == [("samples", 1)]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(write())

@@ -25,8 +25,9 @@ class Commit:
         self.writes: list[Write] = []
         self.is_away = False
 
-    async def write(self, write: Write) -> None:
+    async def write(self, write: Write, *, at_once: bool = False) -> None:
         """Note it."""
+        del at_once
         if self.is_away:
             raise StoreError("away")
         self.writes.append(write)

@@ -22,7 +22,8 @@ class Writes(OwnSamples):
         self.samples: list[Sample] = []
         self.is_away = False
 
-    async def write(self, samples: Sequence[Sample]) -> None:
+    async def write(self, samples: Sequence[Sample], *, at_once: bool = False) -> None:
+        del at_once
         if self.is_away:
             raise StoreError("away")
         self.samples += samples

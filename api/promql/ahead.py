@@ -1,0 +1,188 @@
+"""Reads once what many queries of one moment need.
+
+The rules of a group ask for the same moment, most of them for small metrics, and each question to
+the store has a price of its own (milliseconds of the engine and of this interpreter), whatever its
+size. So the samples of all of the group's metrics are read by one question for each length of
+range. What is large, lies elsewhere in time or is recorded by the group itself is read as ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from api.base.limits import QUERY_SECONDS_DEFAULT, RULES_MAX
+from api.data.store.store import Store
+from api.promql.arrange import Stored
+from api.promql.parse import parse_query
+from api.promql.plan import Node, RangeSelect, Select, Subquery, children_of
+from collector.contract.errors import StoreError
+from collector.contract.identity import metric_id
+
+AHEAD_ROWS_MAX = 1_000_000
+"""Samples of one question, 28 MB. Past it the largest metrics are left out the next time."""
+AHEAD_METRIC_ROWS_MAX = 50_000
+"""A metric with more samples is read by itself: the price of a question does not matter there."""
+AHEAD_RANGE_MS_MAX = 900_000
+"""Longer ranges may be reduced by the engine, and few queries have them."""
+LARGE_MAX = 100_000
+"""Metrics that are known to be large; past it they are forgotten, and found again."""
+
+SQL = """
+    SELECT metric, series, time, value FROM samples
+    WHERE metric IN {metrics:Array(UInt32)}
+      AND time > fromUnixTimestamp64Milli({after_ms:Int64})
+      AND time <= fromUnixTimestamp64Milli({to_ms:Int64})
+"""
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Samples of some metrics, in the order of these; those of one metric as the store has them."""
+
+    metric: npt.NDArray[np.uint32]
+    stored: Stored
+
+    def of(self, metric: int) -> Stored:
+        ends = (np.searchsorted(self.metric, np.uint32(metric), side) for side in ("left", "right"))
+        rows = slice(*(int(end) for end in ends))
+        whole = self.stored
+        return Stored(whole.series[rows], whole.times_ms[rows], whole.values[rows])
+
+
+class LargeMetrics:
+    """Metrics that are not worth reading ahead, by id. One an engine; for any thread."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+
+    def __contains__(self, metric: int) -> bool:
+        return metric in self._known
+
+    def add(self, metrics: Iterable[int]) -> None:
+        if len(self._known) > LARGE_MAX:
+            self._known.clear()
+        self._known.update(metrics)
+
+
+class ReadAhead:
+    """The samples of some metrics before one moment, read when the first of them is needed.
+
+    ``ranges``: how far back each metric is needed, in milliseconds. For any thread.
+    """
+
+    def __init__(
+        self, store: Store, ranges: Mapping[str, int], at_ms: int, large: LargeMetrics
+    ) -> None:
+        self._store = store
+        self._at_ms = at_ms
+        self._large = large
+        self._range_of = {
+            metric_id(name): range_ms
+            for name, range_ms in ranges.items()
+            if metric_id(name) not in large
+        }
+        self._blocks: dict[int, Block | None] = {}
+        self._lock = threading.Lock()
+
+    def find(self, metrics: Sequence[int], after_ms: int, to_ms: int) -> Stored | None:
+        """All samples of these metrics in a time; None: they have to be asked for."""
+        ranges = {self._range_of.get(metric, -1) for metric in metrics}
+        if to_ms > self._at_ms or after_ms < self._after_ms(min(ranges, default=-1)):
+            return None
+        blocks = {range_ms: self._block(range_ms) for range_ms in ranges}
+        parts = []
+        for metric in metrics:
+            block = blocks[self._range_of[metric]]
+            if block is None:
+                return None
+            parts.append(within(block.of(metric), after_ms, to_ms))
+        return parts[0] if len(parts) == 1 else together(parts)
+
+    def _after_ms(self, range_ms: int) -> int:
+        """One more: Prometheus 2 takes in the edge."""
+        return self._at_ms - range_ms - 1
+
+    def _block(self, range_ms: int) -> Block | None:
+        with self._lock:
+            if range_ms not in self._blocks:
+                self._blocks[range_ms] = self._read(range_ms)
+            return self._blocks[range_ms]
+
+    def _read(self, range_ms: int) -> Block | None:
+        metrics = sorted(metric for metric, own in self._range_of.items() if own == range_ms)
+        parameters = {
+            "metrics": metrics,
+            "after_ms": self._after_ms(range_ms),
+            "to_ms": self._at_ms,
+        }
+        settings = {"max_execution_time": str(QUERY_SECONDS_DEFAULT)}
+        try:
+            rows = self._store.query(
+                f"{SQL} LIMIT {AHEAD_ROWS_MAX + 1}", parameters, settings=settings
+            )
+        except StoreError:
+            return None  # those who need it ask themselves, and say what is wrong
+        metric = rows["metric"].to_numpy()
+        found, counts = np.unique(metric, return_counts=True)
+        is_cut = rows.num_rows > AHEAD_ROWS_MAX
+        most = rows.num_rows // len(metrics) if is_cut else AHEAD_METRIC_ROWS_MAX
+        self._large.add(found[counts >= max(1, most)].tolist())
+        if is_cut:
+            return None
+        order = np.argsort(metric, kind="stable")
+        stored = Stored(
+            rows["series"].to_numpy()[order],
+            rows["time"].to_numpy().view(np.int64)[order],
+            rows["value"].to_numpy()[order],
+        )
+        return Block(metric[order], stored)
+
+
+def within(stored: Stored, after_ms: int, to_ms: int) -> Stored:
+    kept = (stored.times_ms > after_ms) & (stored.times_ms <= to_ms)
+    if bool(kept.all()):
+        return stored
+    return Stored(stored.series[kept], stored.times_ms[kept], stored.values[kept])
+
+
+def together(parts: Sequence[Stored]) -> Stored:
+    return Stored(
+        np.concatenate([part.series for part in parts]),
+        np.concatenate([part.times_ms for part in parts]),
+        np.concatenate([part.values for part in parts]),
+    )
+
+
+# --- what queries need --------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=RULES_MAX)
+def ranges_of(text: str, lookback_ms: int) -> Mapping[str, int]:
+    """How far before its moment a query reads each metric that it names, if not too far."""
+    found: dict[str, int] = {}
+    for select, range_ms in selects_of(parse_query(text)):
+        metric, back_ms = select.selector.metric, range_ms or lookback_ms
+        is_near = select.at is None and select.offset_ms == 0 and back_ms <= AHEAD_RANGE_MS_MAX
+        if metric is not None and is_near:
+            found[metric] = max(found.get(metric, 0), back_ms)
+    return found
+
+
+def selects_of(plan: Node) -> Iterator[tuple[Select, int]]:
+    """Selectors with their ranges, 0 for the latest sample; none of subqueries."""
+    waiting: list[Node] = [plan]
+    while waiting:
+        match waiting.pop():
+            case Select() as select:
+                yield select, 0
+            case RangeSelect(select=select, range_ms=range_ms):
+                yield select, range_ms
+            case Subquery():
+                continue
+            case node:
+                waiting += children_of(node)

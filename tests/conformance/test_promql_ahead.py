@@ -1,0 +1,168 @@
+"""What is read ahead for many queries gives each the answer that it gets alone."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from api.data.store.store import Store
+from api.promql import ahead
+from api.promql.ahead import ReadAhead
+from api.promql.engine import Engine, Question
+from api.promql.errors import QueryError
+from api.promql.values import Dialect, Grid, Vector
+from collector.contract.errors import StoreError
+from tests.stands.service import InProcess, in_process
+from tests.worlds import remote_write as rw
+
+AT_MS = round(time.time()) * 1000
+STEP_MS = 5_000
+HOSTS = 12
+METRICS = ("up_state", "sent_bytes_total", "errors_total", "heat_celsius")
+QUERIES = (
+    "up_state",
+    'up_state{host="n3"}',
+    'up_state{host=~"n[1-4]"} == 1',
+    "rate(sent_bytes_total[1m])",
+    "increase(sent_bytes_total[5m])",
+    "rate(errors_total[1m]) / on (host) rate(sent_bytes_total[1m])",
+    "max_over_time(heat_celsius[10m])",
+    "count(up_state) - count(heat_celsius)",
+    "up_state offset 1m",
+    "rate(sent_bytes_total[1m] offset 2m)",
+    f"up_state @ {AT_MS / 1000 - 60}",
+    "max_over_time(rate(sent_bytes_total[1m])[5m:30s])",
+    "timestamp(up_state)",
+    "absent(nothing_total)",
+    "nothing_total",
+    "increase(sent_bytes_total[1h])",
+)
+Answer = dict[tuple[tuple[str, str], ...], float]
+
+
+def made_up() -> list[rw.TimeSeries]:
+    """Twenty minutes; some on the edges of ranges, and one series that has ended."""
+    random = np.random.default_rng(7)
+    found = []
+    for metric in METRICS:
+        for host in range(HOSTS):
+            end = AT_MS - (400_000 if host == 5 else 0) + (host % 3) * 1_000
+            times = range(end - 1_200_000, end + 60_000, STEP_MS)
+            values = random.integers(0, 100, len(times)).astype(float)
+            if metric.endswith("_total"):
+                values = np.cumsum(values)
+            labels = (("__name__", metric), ("host", f"n{host}"))
+            found.append(rw.TimeSeries(labels, list(zip(values.tolist(), times, strict=True))))
+    return found
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    with in_process(tmp_path_factory.mktemp("service")) as running:
+        body = rw.snappy(rw.request_v1(made_up()))
+        answer = running.client.post("/api/v1/write", content=body, headers=rw.V1_HEADERS)
+        assert answer.status_code == 204, answer.text
+        yield running
+
+
+@pytest.fixture(params=list(Dialect))
+def engine(service: InProcess, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    found = Engine(service.store, request.param, None)
+    yield found
+    found.close()
+
+
+def ask(engine: Engine, text: str, given: ReadAhead | None) -> Answer:
+    question = Question(text=text, grid=Grid(AT_MS, 1, 1), is_range=False)
+    value = engine.start(question, given).answer().value
+    assert isinstance(value, Vector)
+    return {
+        tuple(sorted(labels.items())): number
+        for labels, number, there in zip(
+            value.labels, value.values[:, 0].tolist(), value.present[:, 0], strict=True
+        )
+        if there
+    }
+
+
+class Asked:
+    """How often samples were asked for; ``error`` is what the store says then."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.error: StoreError | None = None
+
+
+@contextmanager
+def counted() -> Iterator[Asked]:
+    asked, query = Asked(), Store.query
+
+    def counting(
+        self: Store,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        **more: Any,  # noqa: ANN401 - as it is
+    ) -> pa.Table:
+        if "FROM samples" in sql:
+            asked.count += 1
+            if asked.error is not None:
+                raise asked.error
+        return query(self, sql, parameters, **more)
+
+    with patch.object(Store, "query", counting):
+        yield asked
+
+
+def test_the_answers_are_the_same(engine: Engine) -> None:
+    alone = [ask(engine, text, None) for text in QUERIES]
+    with counted() as asked:
+        given = engine.read_ahead(QUERIES, AT_MS, ())
+        together = [ask(engine, text, given) for text in QUERIES]
+    assert together == alone
+    assert sum(map(len, alone)) > 50
+    # Two lengths of range; and what lies elsewhere in time or is too long, by itself.
+    assert asked.count <= 2 + 6
+
+
+def test_metrics_that_are_written_meanwhile_are_asked_for(engine: Engine) -> None:
+    text = "up_state + heat_celsius"
+    with counted() as asked:
+        ask(engine, text, engine.read_ahead([text], AT_MS, {"heat_celsius"}))
+    assert asked.count == 2
+
+
+def test_what_is_large_is_asked_for_by_itself_from_then_on(engine: Engine) -> None:
+    texts = ["up_state", "rate(sent_bytes_total[1m])"]
+    alone = [ask(engine, text, None) for text in texts]
+    with patch.object(ahead, "AHEAD_METRIC_ROWS_MAX", 1):
+        assert [ask(engine, t, engine.read_ahead(texts, AT_MS, ())) for t in texts] == alone
+        with counted() as asked:
+            given = engine.read_ahead(texts, AT_MS, ())
+            assert [ask(engine, text, given) for text in texts] == alone
+        assert asked.count == len(texts)
+
+
+def test_more_than_may_be_held_is_left_out_bit_by_bit(engine: Engine) -> None:
+    texts = list(METRICS)
+    alone = [ask(engine, text, None) for text in texts]
+    with patch.object(ahead, "AHEAD_ROWS_MAX", 1_500):
+        for _ in METRICS:
+            given = engine.read_ahead(texts, AT_MS, ())
+            assert [ask(engine, text, given) for text in texts] == alone
+        with counted() as asked:
+            given = engine.read_ahead(texts, AT_MS, ())
+            assert [ask(engine, text, given) for text in texts] == alone
+    assert asked.count <= len(texts)
+
+
+def test_a_store_that_is_away_is_named_by_the_one_who_asks(engine: Engine) -> None:
+    given = engine.read_ahead(["up_state"], AT_MS, ())
+    with counted() as asked:
+        asked.error = StoreError("away")
+        with pytest.raises(QueryError, match="the store is not available"):
+            ask(engine, "up_state", given)
