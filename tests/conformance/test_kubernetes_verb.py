@@ -18,7 +18,7 @@ from tests.stands.kubernetes_stand import LEASE, TOKEN, ServiceDouble, action
 from tests.stands.ports import free_port
 from tests.stands.service import ROOT, eventually, launch
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 180
 
 
 @pytest.fixture

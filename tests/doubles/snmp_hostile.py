@@ -28,7 +28,7 @@ from pysnmp.proto.api import v2c
 from collector.switches.snmp.model import Credentials, Oid, Target
 from tests.stands.ports import free_port
 
-READY_SECONDS = 30
+READY_SECONDS = 120
 EARLY_IMPORTS = """import codecs
 import contextlib
 import importlib

@@ -29,7 +29,7 @@ from simulator.interfaces.switch_tables import Flavour
 from simulator.snapshot import Snapshot
 from tests.stands.ports import free_port
 
-READY_SECONDS = 30
+READY_SECONDS = 120
 ANSWER_SECONDS = 10
 POLL_SECONDS = 0.1
 ROWS_PER_ANSWER = 40

@@ -19,7 +19,7 @@ import pytest
 
 from collector.contract import wire
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 180
 OUTAGE_BATCHES = 200
 
 

@@ -17,7 +17,7 @@ from simulator.interfaces.ibsim import hca_id, topology_text
 from simulator.topology.model import Topology
 from tests.tools import peers
 
-READY_SECONDS = 30
+READY_SECONDS = 120
 POLL_SECONDS = 0.01
 PROMPT = b"sim> "
 ROOTS = (peers.FOLDER / "ibsim-utils", Path("/"))

@@ -24,7 +24,7 @@ from tests.tools import peers
 FAST = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "synchronous_commit=off"]
 # No password on a private socket; text is UTF-8 whatever the machine's locale is.
 INITDB_OPTIONS = ["--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8"]
-READY_SECONDS = 30
+READY_SECONDS = 120
 DATABASES = count()
 POLL_SECONDS = 0.02
 
