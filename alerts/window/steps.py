@@ -9,6 +9,7 @@ that lost records shift nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -150,9 +151,9 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.pattern)
 
     @property
-    def seams(self) -> list[tuple[int, int]]:
-        """For each place what was done before it and what is done there."""
-        return list(zip(np.roll(self.pattern, 1).tolist(), self.pattern.tolist(), strict=True))
+    def before(self) -> Ints:
+        """For each place what was done before it."""
+        return np.roll(self.pattern, 1)
 
 
 def infer_bounds(work: Work) -> Bounds | None:
@@ -222,14 +223,22 @@ def away_before(own: Work) -> Ints:
 
 def find_seam(rhythms: list[Rhythm]) -> tuple[int, int]:
     """The pair of operations between which all ranks together stay away longest: a step begins."""
-    away: dict[tuple[int, int], float] = {}
+    alike: dict[bytes, list[Rhythm]] = {}
     for rhythm in rhythms:
-        own: dict[tuple[int, int], int] = {}
-        for seam, time_ns in zip(rhythm.seams, rhythm.away_ns.tolist(), strict=True):
-            own[seam] = max(own.get(seam, 0), time_ns)
-        for seam, time_ns in own.items():
-            away[seam] = away.get(seam, 0.0) + time_ns
-    return max(away, key=lambda seam: away[seam], default=(-1, -1))
+        alike.setdefault(rhythm.pattern.tobytes(), []).append(rhythm)
+    away: dict[tuple[int, int], float] = {}
+    for group in alike.values():
+        before, after = group[0].before, group[0].pattern
+        first, seam = distinct(before, after)
+        order = np.argsort(seam, kind="stable")
+        times = np.stack([rhythm.away_ns for rhythm in group])[:, order]
+        longest = np.maximum.reduceat(times, starts_of(seam[order]), axis=1)
+        together = np.maximum(longest, 0).sum(axis=0, dtype=np.float64)
+        for number in np.argsort(first, kind="stable").tolist():
+            place = first[number]
+            pair = int(before[place]), int(after[place])
+            away[pair] = away.get(pair, 0.0) + float(together[number])
+    return max(away, key=lambda pair: away[pair], default=(-1, -1))
 
 
 def bounds_of_rank(rhythm: Rhythm, seam: tuple[int, int]) -> Bounds | None:
@@ -288,15 +297,14 @@ def find_period(kinds: Ints) -> int | None:
 
 def find_start(rhythm: Rhythm, seam: tuple[int, int]) -> int | None:
     """The first operation that begins a whole step at this seam."""
-    places = [place for place, one in enumerate(rhythm.seams) if one == seam]
-    if not places:
+    places = np.flatnonzero((rhythm.before == seam[0]) & (rhythm.pattern == seam[1]))
+    if not len(places):
         return None
-    begin = max(places, key=lambda place: int(rhythm.away_ns[place]))
+    begin = int(places[np.argmax(rhythm.away_ns[places])])
     pattern, kinds = np.roll(rhythm.pattern, -begin), rhythm.own.kind[:LOOKED_AT_MAX]
     last = len(kinds) - rhythm.period
     # Where records were lost, the places are others: then every operation may begin a step.
-    candidates: tuple[int, ...] = (*range(begin, last + 1, rhythm.period), *range(last + 1))
-    for first in candidates:
+    for first in chain(range(begin, last + 1, rhythm.period), range(last + 1)):
         if (kinds[first : first + rhythm.period] == pattern).all():
             return first
     return None
