@@ -12,8 +12,8 @@ from tests.chaos.ledger import Tally
 Report = Callable[[Tally], None]
 
 PARTS = 36
-"""Of which `make test` takes one: there are half as many cases, each costs 20 to 200 s of a core, so
-that every second run of everything has one. `tests/chaos/test_kill.py` is in all of them."""
+"""Of which `make test` takes one: there are half as many cases, so that every second run of
+everything has one, for 20 to 200 s of a core. `tests/chaos/test_kill.py` is in all of them."""
 
 LINES = pytest.StashKey[list[tuple[str, Tally, float]]]()
 HEAD = ("case", "acknowledged", "stored", "refused", "pages", "verdict", "seconds")

@@ -247,6 +247,7 @@ def test_the_queries_of_prometheus_compliance(pair: Pair) -> None:
     assert_agreement(pair, moments(queries))
 
 
+@pytest.mark.rotating(3)
 def test_the_newest_dialect_gives_the_compliance_answers_too(
     pair: Pair, demo: list[TimeSeries], tmp_path: Path
 ) -> None:

@@ -152,20 +152,20 @@ def test_all_tests_of_the_pack_pass_here(name: str, pack: Path) -> None:
 
 
 # In turn: the other generation differs in corners, and promtool takes a minute or two for all.
-@pytest.mark.rotating(5)
+@pytest.mark.rotating(10)
 @pytest.mark.parametrize("name", PACK)
 def test_all_tests_of_the_pack_pass_as_in_prometheus_2(name: str, pack: Path) -> None:
     assert we_say(pack / name, Dialect.PROMETHEUS_2) == (True, [])
 
 
-@pytest.mark.rotating(5)
+@pytest.mark.rotating(10)
 @pytest.mark.peer("promtool")
 @pytest.mark.parametrize("name", PACK)
 def test_all_tests_of_the_pack_pass_in_promtool(name: str, pack: Path) -> None:
     assert promtool_says(pack / name) == (True, [])
 
 
-@pytest.mark.rotating(5)
+@pytest.mark.rotating(10)
 @pytest.mark.peer("promtool")
 @pytest.mark.parametrize("name", PACK)
 def test_spoilt_tests_of_the_pack_fail_in_the_same_cases(

@@ -1,8 +1,8 @@
 """The floors of the scoreboard, on a fixed set of cases and a seed; `make score` runs them all.
 
 One fault of each cause, and what only looks like one, each on a cluster that its seed draws. No
-detector is tuned on this seed. A run takes one of the cases in turn (`tests.tools.cut`) and runs
-it as a user does, so that the command needs no runs of its own.
+detector is tuned on this seed. Every third run takes one of the cases in turn (`tests.tools.cut`)
+and runs it as a user does, so that the command needs no runs of its own.
 """
 
 from pathlib import Path
@@ -38,7 +38,8 @@ FAULTS = [case for case in CASES if case not in BENIGN]
 SEED = 1001
 PROCESSES = 2
 
-pytestmark = pytest.mark.slow(150)
+# Of three runs one has a case, each of the ten in its turn: three and ten have no common part.
+pytestmark = [pytest.mark.slow(150), pytest.mark.rotating(3, "scoreboard")]
 needs_faults = pytest.mark.skipif(not FAULTS, reason="this cut has no fault")
 
 
