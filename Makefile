@@ -118,7 +118,7 @@ lock: python-ok ## resolve the newest versions into the lock files
 .PHONY: audit
 audit: setup ## compare the locks with known vulnerabilities; needs PyPI's own JSON interface
 	@for lock in requirements-dev.lock requirements-node.lock deploy/docker/*.lock; do echo "audit: $$lock"; \
-	  $(BIN)/uv tool run pip-audit --strict --disable-pip --no-deps --require-hashes --progress-spinner off -r "$$lock"; done
+	  $(BIN)/uv tool run pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r "$$lock"; done
 
 .PHONY: wheel
 wheel: setup page ## build the wheel, with the built-in page, into dist/
