@@ -5,7 +5,9 @@ stopped within its headers. This closes those after `HEADER_SECONDS` or `HEADER_
 refuses connections past `CONNECTIONS_MAX` in all and `CONNECTIONS_PER_ADDRESS_MAX` of one address.
 
 A request may be answered before its body has come (401, 413). The rest of the body is passed over,
-so that the client can read the answer and ask again; it has `BODY_SECONDS` and `BODY_BYTES_MAX`.
+so that the client can read the answer and ask again; it has `BODY_SECONDS`. Its bytes have no bound
+of their own: a client may have sent the last ones when the first that pass a bound are seen here,
+and a connection that ends then takes the client's next request with it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.base.limits import (
-    BODY_BYTES_MAX,
     BODY_SECONDS,
     CONNECTIONS_MAX,
     CONNECTIONS_PER_ADDRESS_MAX,
@@ -111,8 +112,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._patience is not None:
             self._awaited_bytes += len(data)
         super().data_received(data)
-        if self._patience is not None:
-            self._check_bytes()
+        if self._patience is not None and not self._has_headers:
+            if self._awaited_bytes > HEADER_BYTES_MAX:
+                self._give_up("HEADER_BYTES_MAX")
 
     def on_message_begin(self) -> None:
         """Of a request that follows another within the same bytes, too."""
@@ -132,15 +134,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _is_rest_of_body(self) -> bool:
         return self._has_headers and self.cycle is not None and self.cycle.response_complete
-
-    def _check_bytes(self) -> None:
-        rule, most = (
-            ("BODY_BYTES_MAX", BODY_BYTES_MAX)
-            if self._has_headers
-            else ("HEADER_BYTES_MAX", HEADER_BYTES_MAX)
-        )
-        if self._awaited_bytes > most:
-            self._give_up(rule)
 
     def _wait(self, rule: str, seconds: float) -> None:
         if self._patience is None:
