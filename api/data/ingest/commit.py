@@ -34,13 +34,12 @@ from collector.contract.model import Event
 
 log = logging.getLogger(__name__)
 
-COMMIT_WAIT_SECONDS = 0.2
-"""How long fewer rows wait for more, while inserts are rare."""
-COMMIT_BUSY_WAIT_SECONDS = 1.0
-"""How long they wait while inserts are many: each leaves parts that the engine merges, and that
-every question looks into."""
-COMMITS_QUICK_MAX = 20
-"""Inserts that may follow each other without the longer wait; each second gives one back."""
+COMMIT_WAIT_SECONDS = 1.0
+"""How long a small group waits while rows keep coming: each insert leaves parts that the engine
+merges, and that every question looks into."""
+COMMIT_QUIET_SECONDS = 0.1
+"""How long it waits without a new row. Senders that wait for their answer before they send again
+have all sent by then; ten agents or more, which send each second, keep a group open."""
 UNWRITABLE_CHARS_MAX = 500
 """Of an error's words in the answer to a request that cannot be written."""
 
@@ -89,26 +88,6 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.samples) + others + sum(self.records.values())
 
 
-class Pace:
-    """How long a small group waits for more rows: longer while there are many inserts."""
-
-    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
-        self._steady = steady
-        self._quick = float(COMMITS_QUICK_MAX)
-        """Inserts that need not wait longer."""
-        self._seen_s = steady()
-
-    def wait_s(self) -> float:
-        """For the group that begins now."""
-        now_s = self._steady()
-        self._quick = min(COMMITS_QUICK_MAX, self._quick + now_s - self._seen_s)
-        self._seen_s = now_s
-        if self._quick < 1.0:
-            return COMMIT_BUSY_WAIT_SECONDS
-        self._quick -= 1.0
-        return COMMIT_WAIT_SECONDS
-
-
 class GroupCommit:
     """Inserts writes in groups. ``observe`` gets of each: success, rows, seconds."""
 
@@ -129,7 +108,6 @@ class GroupCommit:
         """Rows that are waiting or being inserted."""
         self._waiting_rows = 0
         self._coming = 0
-        self._pace = Pace()
         self._moved_s = 0.0
         """When rows began to wait, or the last insert ended; by a clock that is never set."""
 
@@ -184,14 +162,24 @@ class GroupCommit:
         try:
             while True:
                 await self._arrived.wait()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._pace.wait_s()):
-                        await self._enough.wait()
+                await self._gather()
                 await self._commit()
         finally:
             while self._waiting:
                 await self._commit()
             self._thread.shutdown()
+
+    async def _gather(self) -> None:
+        """Wait for more rows: until they are enough, or none comes, or the time is up."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + COMMIT_WAIT_SECONDS
+        seen_rows = -1
+        while self._waiting_rows != seen_rows and loop.time() < until_s:
+            seen_rows = self._waiting_rows
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(min(loop.time() + COMMIT_QUIET_SECONDS, until_s)):
+                    await self._enough.wait()
+                    return
 
     async def _commit(self) -> None:
         group, self._waiting = self._waiting, []

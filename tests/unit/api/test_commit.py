@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import cast
+from concurrent.futures import Executor, Future
+from typing import Any, cast
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +14,11 @@ from api.base.limits import COMMIT_ROWS_EAGER
 from api.data.ingest import commit as module
 from api.data.ingest.columns import SampleColumns
 from api.data.ingest.commit import (
-    COMMIT_BUSY_WAIT_SECONDS,
+    COMMIT_QUIET_SECONDS,
     COMMIT_WAIT_SECONDS,
-    COMMITS_QUICK_MAX,
     GroupCommit,
     Metadata,
     Overloaded,
-    Pace,
     Unwritable,
     Write,
     event_rows,
@@ -291,23 +291,79 @@ def test_an_event_is_recognised_by_all_of_it() -> None:
 # --- how long small groups wait -------------------------------------------------------------------
 
 
-def test_many_inserts_wait_longer_and_rare_ones_do_not() -> None:
-    now_s = 100.0
-    pace = Pace(lambda: now_s)
-    quick = [pace.wait_s() for _ in range(COMMITS_QUICK_MAX)]
-    assert set(quick) == {COMMIT_WAIT_SECONDS}
-    assert pace.wait_s() == COMMIT_BUSY_WAIT_SECONDS
-    now_s += 0.5
-    assert pace.wait_s() == COMMIT_BUSY_WAIT_SECONDS
-    now_s += 0.5
-    assert pace.wait_s() == COMMIT_WAIT_SECONDS, "a second gives one back"
-    now_s += 3_600
-    quick = [pace.wait_s() for _ in range(COMMITS_QUICK_MAX + 1)]
-    assert quick[-1] == COMMIT_BUSY_WAIT_SECONDS, "an idle hour gives back no more than there were"
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock goes to the next timer at once, and stands still in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self._selector.select = self.jump  # type: ignore[attr-defined]
+
+    def time(self) -> float:
+        return self.now_s
+
+    def jump(self, timeout: float | None) -> list[object]:
+        """Nothing but timers wakes it here."""
+        assert timeout is not None, "it would wait for ever"
+        self.now_s += timeout
+        return []
+
+
+class AtOnce(Executor):
+    """Does the work where it is asked for, in no time."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+def inserted_after(every_s: float, writes: int) -> tuple[float, int]:
+    """Seconds until the first of these rows is durable, and how many are by then."""
+
+    async def scene() -> tuple[float, int]:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+
+        async def write_all() -> list[asyncio.Task[None]]:
+            sent = []
+            for _ in range(writes):
+                sent.append(asyncio.create_task(bench.commit.write(Write(samples=samples(1)))))
+                await asyncio.sleep(every_s)
+            return sent
+
+        begun = asyncio.create_task(bench.commit.write(Write(samples=samples(1))))
+        more = asyncio.create_task(write_all())
+        await begun
+        seconds = asyncio.get_running_loop().time()
+        rows = bench.store.inserts[0][1]
+        await asyncio.gather(*await more)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return seconds, rows
+
+    with (
+        patch.object(module, "Threads", lambda *_, **__: AtOnce()),
+        asyncio.Runner(loop_factory=JumpingLoop) as runner,
+    ):
+        return runner.run(scene())
+
+
+def test_a_group_is_written_when_no_more_rows_come() -> None:
+    seconds, rows = inserted_after(every_s=10 * COMMIT_QUIET_SECONDS, writes=3)
+    assert rows == 2, "what came within the quiet time, and no more"
+    assert seconds <= 2 * COMMIT_QUIET_SECONDS
+
+
+def test_a_group_waits_while_rows_keep_coming_and_not_for_ever() -> None:
+    seconds, rows = inserted_after(every_s=COMMIT_QUIET_SECONDS / 2, writes=1_000)
+    assert COMMIT_WAIT_SECONDS <= seconds < COMMIT_WAIT_SECONDS + COMMIT_QUIET_SECONDS
+    assert rows > COMMIT_WAIT_SECONDS / COMMIT_QUIET_SECONDS
 
 
 def test_what_is_read_next_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COMMIT_WAIT_SECONDS", 600.0)
+    monkeypatch.setattr(module, "COMMIT_QUIET_SECONDS", 600.0)
 
     async def write() -> None:
         bench = Bench()
