@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from api.base.edited import Stamp, is_being_written, stamp_of
 from api.data.inventory.repository import Inventory
 from api.fabric.file import TopologyDocument, naming, read_file, topology_of
 from api.fabric.graph import Graph, compile_graph
@@ -69,19 +70,15 @@ class WrittenFile:
 
     def __init__(self, path: str) -> None:
         self.path = Path(path) if path else None
-        self._known: tuple[tuple[int, int], TopologyDocument] | None = None
+        self._known: tuple[Stamp | None, TopologyDocument] | None = None
 
     def read(self) -> TopologyDocument | None:
         if self.path is None:
             return None
         with naming(self.path):
-            try:
-                status = self.path.stat()
-            except OSError as error:
-                raise SettingsError(error.strerror or str(error)) from error
-            stamp = (status.st_mtime_ns, status.st_size)
+            stamp = stamp_of(self.path)
             known = self._known
-            if known is None or known[0] != stamp:
+            if known is None or (known[0] != stamp and not is_being_written(stamp)):
                 self._known = known = (stamp, read_file(self.path))
             return known[1]
 

@@ -112,9 +112,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._patience is not None:
             self._awaited_bytes += len(data)
         super().data_received(data)
-        if self._patience is not None and not self._has_headers:
-            if self._awaited_bytes > HEADER_BYTES_MAX:
-                self._give_up("HEADER_BYTES_MAX")
+        are_headers = self._patience is not None and not self._has_headers
+        if are_headers and self._awaited_bytes > HEADER_BYTES_MAX:
+            self._give_up("HEADER_BYTES_MAX")
 
     def on_message_begin(self) -> None:
         """Of a request that follows another within the same bytes, too."""

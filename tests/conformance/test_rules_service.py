@@ -11,6 +11,7 @@ import pytest
 
 from alerts.rulebook.life import RESOLVED_RETENTION_S
 from alerts.rulebook.model import INHIBITED_BY, Alert, AlertState, Found, Group
+from api.base import edited
 from api.base.metrics import ServiceMetrics
 from api.data.ingest.commit import GroupCommit
 from api.data.ingest.own import OwnSamples
@@ -171,7 +172,9 @@ def local_inventory(tmp_path: Path) -> Iterator[Inventory]:
 
 
 @pytest.fixture
-def rules(tmp_path: Path) -> Path:
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose files are written whole at once."""
+    monkeypatch.setattr(edited, "SETTLED_SECONDS", 0.0)
     folder = tmp_path / "rules"
     folder.mkdir()
     (folder / "a.yaml").write_text(ALERT)

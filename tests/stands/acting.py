@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime as dt
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ from unittest.mock import patch
 
 from api.data.inventory.sightings import Observation, Sighting
 from api.fleet.actions import task as actions_task
-from api.fleet.actions.policy import SETTLED_SECONDS
 from api.fleet.health import board
 from api.http.settings import ServiceSettings
 from api.oncall.evaluate import lead, task
@@ -89,13 +87,8 @@ class Stage:
 
     def set_policy(self, mode: str = "enforce", share: float = 0.2) -> None:
         """Another policy, which is read while the service runs."""
-        text = POLICY.format(mode=mode, share=share)
-        # A changed file has another time or size; within one tick of the clock it may have neither.
         made = self._policy.with_suffix(".new")
-        made.write_text(text + "#" * (len(self._policy.read_text()) % 7 + 1))
-        # Whole at once, and not as young as a file that may still be written.
-        changed = time.time() - SETTLED_SECONDS
-        os.utime(made, (changed, changed))
+        made.write_text(POLICY.format(mode=mode, share=share))
         made.replace(self._policy)
         eventually(lambda: self.get("/v1/actions/policy")["mode"] == mode, mode)
 

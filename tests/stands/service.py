@@ -21,6 +21,7 @@ from unittest.mock import patch
 import httpx
 import uvicorn
 
+from api.base import edited
 from api.data.ingest import commit
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
@@ -184,7 +185,7 @@ def in_process(
     ``prepare`` fills the inventory before the service reads it: what it has read once (cables) it
     keeps for seconds. ``wired`` may change the parts before any of them runs.
     Tests send one request after the other, so a commit does not wait for other requests as long
-    as the real service would.
+    as the real service would; and they write a file whole before they ask about it.
     """
     inventory = Inventory(f"sqlite:///{data / 'inventory.db'}")
     inventory.migrate()
@@ -196,10 +197,12 @@ def in_process(
         quiet = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
         app = create_app(settings or quiet, store, inventory, clock)
         impatient = patch.object(commit, "COMMIT_WAIT_SECONDS", commit_wait_seconds)
+        trusting = patch.object(edited, "SETTLED_SECONDS", 0.0)
         wired(context_of(app))
         protocol = Connections(context_of(app).metrics).protocol()
         with (
             impatient,
+            trusting,
             serving(app, protocol) as url,
             httpx.Client(base_url=url, timeout=60) as client,
         ):

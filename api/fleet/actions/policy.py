@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 
 from alerts.policy.file import read_policy
 from alerts.policy.model import Policy
+from api.base.edited import Stamp, is_being_written, stamp_of
 from collector.contract.errors import SettingsError
-from collector.contract.units import NS
 
 log = logging.getLogger(__name__)
 
 SHIPPED = "shipped"
 """The policy's name where no file is set."""
-SETTLED_SECONDS = 1.0
-"""A file that was written less long ago may be half of what it will be, and half a policy may be a
-valid one."""
-
-
-Stamp = tuple[int, int]
-"""When a file was changed (unix nanoseconds), and its size."""
 
 
 class PolicyFile:
@@ -51,15 +43,4 @@ class PolicyFile:
 
     def _look(self) -> Stamp | None:
         """Changes when the file does; None: there is no file."""
-        if not self.path:
-            return None
-        try:
-            status = Path(self.path).stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size
-
-
-def is_being_written(stamp: Stamp | None) -> bool:
-    """A file from the future, by another machine's clock, is taken as it is."""
-    return stamp is not None and 0 <= time.time_ns() - stamp[0] < SETTLED_SECONDS * NS
+        return stamp_of(Path(self.path)) if self.path else None

@@ -19,6 +19,7 @@ import msgspec
 from alerts.rulebook.file import RULE_FILE_BYTES_MAX, parse_rules
 from alerts.rulebook.knobs import fill_pack
 from alerts.rulebook.model import Group
+from api.base.edited import Stamp, is_being_written, stamp_of
 from api.base.limits import RULE_FILES_MAX, RULE_GROUPS_MAX, RULES_MAX
 from api.base.metrics import ServiceMetrics
 from api.oncall.rules.files import problems_of
@@ -37,8 +38,6 @@ ERROR_CHARS_MAX = 4_000
 RUNBOOKS = "/runbooks"
 RUNBOOK_KNOB = "runbook_base"
 
-Stamp = tuple[int, int, int, int]
-"""Device, inode, size and time of change (ns): a file that has the same is the same."""
 NO_FILE: Stamp = (0, 0, 0, 0)
 """Of what is no file: the pack without a file of knobs."""
 NEVER: Stamp = (-1, 0, 0, 0)
@@ -133,7 +132,7 @@ class Shelf:
     def _look_at_pack(self) -> None:
         path = self._settings.knobs
         stamp = stamp_of(Path(path)) if path else NO_FILE
-        if not self._settings.pack or self._stamps.get(path, NEVER) == stamp:
+        if not self._settings.pack or self._is_as_read(path, stamp):
             return
         self._stamps[path] = stamp
         read = read_small(Path(path), KNOBS_BYTES_MAX) if path else Read(stamp)
@@ -200,7 +199,7 @@ class Shelf:
     def _look_at(self, name: str) -> None:
         path = Path(name)
         stamp = stamp_of(path)
-        if stamp is not None and self._stamps.get(name) == stamp:
+        if stamp is not None and self._is_as_read(name, stamp):
             return
         read = read_small(path, RULE_FILE_BYTES_MAX)
         self._stamps[name] = read.stamp
@@ -210,6 +209,11 @@ class Shelf:
             self._load(name, read.text)
 
     # --- either --------------------------------------------------------------------------------
+
+    def _is_as_read(self, name: str, stamp: Stamp | None) -> bool:
+        """Whether what was read still holds: also while the file is being written anew."""
+        known = self._stamps.get(name, NEVER)
+        return known == stamp or (known != NEVER and is_being_written(stamp))
 
     def _load(self, name: str, text: str) -> None:
         """Take a file's rules, if all of them can be evaluated."""
@@ -260,14 +264,6 @@ class Shelf:
 
 
 # --- reading ------------------------------------------------------------------------------------
-
-
-def stamp_of(path: Path) -> Stamp | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read_small(path: Path, bytes_max: int) -> Read:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from alerts.policy.model import Mode
-from api.fleet.actions.policy import SETTLED_SECONDS, PolicyFile
+from api.base.edited import SETTLED_SECONDS
+from api.fleet.actions.policy import PolicyFile
 
 OLD_S = 3_600
 

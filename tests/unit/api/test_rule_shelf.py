@@ -1,15 +1,18 @@
 """Rule files: which are read, what is wrong with them, and what their bounds are."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from api.base.edited import SETTLED_SECONDS
 from api.base.metrics import ServiceMetrics
 from api.http.settings import ServiceSettings, load_service_settings
 from api.oncall.rules.shelf import PACK, FileState, Shelf
 from collector.contract.errors import SettingsError
+from collector.contract.units import NS
 
 GOOD = "groups: [{name: g, rules: [{record: 'a:b', expr: 'sum(x)'}]}]\n"
 
@@ -25,8 +28,11 @@ class Rules:
         made = ServiceSettings(rules_dir=str(folder), **{"rules_pack": False, **settings})  # type: ignore[arg-type]
         self.shelf = Shelf(made.rules, self.metrics, lambda: self.now_s)
 
-    def write(self, name: str, text: str = GOOD) -> None:
+    def write(self, name: str, text: str = GOOD, age_s: float = 60.0) -> None:
+        """A file that was last changed so long ago."""
         (self.folder / name).write_text(text)
+        changed_ns = time.time_ns() - round(age_s * NS)
+        os.utime(self.folder / name, ns=(changed_ns, changed_ns))
 
     def states(self) -> dict[str, str]:
         return {Path(each.name).name: each.state.value for each in self.shelf.files}
@@ -56,6 +62,29 @@ def test_files_are_read_in_order_and_again_only_when_they_change(rules: Rules) -
     assert rules.shelf.files[0].loaded_s == rules.now_s
     loaded = rules.metrics.registry.get_sample_value("fabric_service_rules_loaded_time_seconds")
     assert loaded == rules.now_s
+
+
+def test_a_file_that_is_being_written_ends_no_rules(rules: Rules) -> None:
+    """Editors empty a file before they write it, and half of the rules are valid rules."""
+    rules.write("a.yaml", age_s=0.0)
+    assert rules.shelf.look(), "one that nobody has read yet is taken as it is"
+    rules.write("a.yaml", "groups: []", age_s=0.0)
+    assert not rules.shelf.look()
+    rules.write("a.yaml", "groups: []", SETTLED_SECONDS + 1)
+    assert rules.shelf.look()
+    assert rules.shelf.groups == []
+
+
+def test_knobs_that_are_being_written_change_nothing(tmp_path: Path) -> None:
+    (tmp_path / "knobs.toml").write_text("")
+    rules = Rules(tmp_path, rules_pack=True, rules_knobs=str(tmp_path / "knobs.toml"))
+    rules.shelf.look()
+    rules.write("knobs.toml", 'runbook_base = "https://wiki', age_s=0.0)
+    rules.shelf.look()
+    assert set(rules.states().values()) == {"loaded"}
+    rules.write("knobs.toml", 'runbook_base = "https://wiki', SETTLED_SECONDS + 1)
+    rules.shelf.look()
+    assert rules.states()["knobs.toml"] == "refused"
 
 
 def test_a_file_that_is_replaced_by_one_of_the_same_size_is_read(rules: Rules) -> None:
@@ -172,17 +201,16 @@ def test_the_whole_pack_loads_with_the_runbooks_of_this_service(tmp_path: Path) 
 
 
 def test_knobs_are_turned_again_when_their_file_changes(tmp_path: Path) -> None:
-    knobs = tmp_path / "knobs.toml"
-    knobs.write_text('runbook_base = "http://one"\n')
-    rules = Rules(tmp_path / "rules", rules_pack=True, rules_knobs=str(knobs))
+    rules = Rules(tmp_path, rules_pack=True, rules_knobs=str(tmp_path / "knobs.toml"))
+    rules.write("knobs.toml", 'runbook_base = "http://one"\n')
     rules.shelf.look()
     before = rules.shelf.groups
     assert any("http://one" in str(rule.annotations) for one in before for rule in one.rules)
-    knobs.write_text("no_such_knob = 5\n")
+    rules.write("knobs.toml", "no_such_knob = 5\n")
     assert not rules.shelf.look()
     assert rules.shelf.groups == before
     assert "no_such_knob" in rules.error("knobs.toml")
-    knobs.write_text('runbook_base = "http://second"\n')
+    rules.write("knobs.toml", 'runbook_base = "http://second"\n')
     assert rules.shelf.look()
     assert [each for each in rules.shelf.files if not each.name.startswith(PACK)] == []
     after = rules.shelf.groups

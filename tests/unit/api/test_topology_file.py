@@ -2,13 +2,17 @@
 
 import datetime as dt
 import json
+import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 
+from api.base import edited
+from api.base.edited import SETTLED_SECONDS
 from api.data.inventory.repository import Inventory
-from api.fabric.cache import CACHE_SECONDS, MOMENTS_CACHED_MAX, TopologyCache
+from api.fabric.cache import CACHE_SECONDS, MOMENTS_CACHED_MAX, TopologyCache, WrittenFile
 from api.fabric.file import (
     Pattern,
     PatternKind,
@@ -25,6 +29,7 @@ from api.fabric.tiers import with_tiers
 from api.http.settings import ServiceSettings
 from collector.contract.errors import SettingsError
 from collector.contract.identity import LinkId, PortId
+from collector.contract.units import NS
 from tests.worlds.topologies import AT, simulated_topology
 
 TEXT = """
@@ -159,7 +164,10 @@ def test_a_plan_is_links_or_a_pattern() -> None:
     assert Plan().basis is Basis.MAJORITY
 
 
-def test_a_file_stands_in_where_nobody_can_be_asked(tmp_path: Path) -> None:
+def test_a_file_stands_in_where_nobody_can_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edited, "SETTLED_SECONDS", 0.0)
     cables = tmp_path / "cables.toml"
     cables.write_text(TEXT)
     now = 1_767_323_045.0
@@ -188,6 +196,19 @@ def test_a_file_stands_in_where_nobody_can_be_asked(tmp_path: Path) -> None:
             TopologyCache(inventory, lambda: now, file=str(cables)).at(None)
     finally:
         inventory.close()
+
+
+def test_a_file_that_is_being_written_is_not_read_again_yet(tmp_path: Path) -> None:
+    """Half of the cables are valid cables: the others would seem to be gone."""
+    path = tmp_path / "cables.toml"
+    path.write_text(TEXT)
+    file = WrittenFile(str(path))
+    before = file.read()
+    path.write_text("[[nodes]]\nname = 'a'\n")
+    assert file.read() is before
+    settled_ns = time.time_ns() - round((SETTLED_SECONDS + 1) * NS)
+    os.utime(path, ns=(settled_ns, settled_ns))
+    assert file.read() != before
 
 
 def test_only_so_many_moments_are_kept(tmp_path: Path) -> None:
