@@ -7,6 +7,7 @@ is imported when the verb is called, so that an agent's install never needs the 
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import importlib.util
 import os
@@ -54,13 +55,21 @@ def registered() -> dict[str, Registered]:
 
 
 def load_verb(name: str, module: str) -> Verb:
-    """Raises SettingsError with what to install, if packages are missing."""
+    """Raises SettingsError with what to install, if packages are missing.
+
+    Without the collector of garbage, which would look at the modules again and again while there
+    are ever more of them: half of the service's start. They stay, so it never looks at them after.
+    """
+    gc.disable()
     try:
         return cast("Verb", importlib.import_module(module))
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"{name} needs {error.name}, which is not installed: pip install 'fabricscope[server]'"
         ) from error
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def usage(verbs: dict[str, Registered]) -> str:

@@ -9,6 +9,7 @@
 """
 
 import difflib
+import gc
 import ipaddress
 import os
 import signal
@@ -36,6 +37,11 @@ SLOW_SECONDS = 10.0
 """Of a file whose `slow` tests do not say how long they take."""
 
 
+GC_THRESHOLDS = (100_000, 50, 50)
+"""A process that collects twelve thousand tests, and modules for them, keeps all of it; with
+Python's own thresholds it looks at that again and again."""
+
+
 class Golden(Protocol):
     """Compares a text with a golden file."""
 
@@ -51,6 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.set_threshold(*GC_THRESHOLDS)
     config.stash[MISSING_PEERS] = set()
     config.pluginmanager.register(Costs(), "costs")
     if config.option.hypothesis_seed is None:
@@ -58,6 +65,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell that starts us in the background ignores it, and so would all that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 # --- peers -------------------------------------------------------------------------------------

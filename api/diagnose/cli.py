@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from alerts.window.model import Window as Seen
+from api.base.packages import leave_out_needless
 from api.base.times import read_time_ms
 from api.data.store.store import Store
 from api.diagnose.analyse import Analysis, TimeRange, analyse_job
@@ -65,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    leave_out_needless()
     window = to_time_range(arguments.start, arguments.end)
     for target in (arguments.html, arguments.trace):
         check_target(target)

@@ -22,6 +22,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.base.allocator import bound_arenas
+from api.base.packages import leave_out_needless
 from api.base.version import VERSION
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
@@ -162,6 +163,7 @@ time goes into looking at them again and again."""
 def serve(settings: ServiceSettings) -> str:
     """Serve until a signal, or until vital work breaks: then returns its name."""
     bound_arenas()
+    leave_out_needless()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
     inventory = Inventory(settings.inventory_url)

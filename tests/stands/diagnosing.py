@@ -3,6 +3,7 @@
 The engine allows one data path in a process, so every run is a process.
 """
 
+import gc
 import os
 import subprocess
 import sys
@@ -49,6 +50,7 @@ def plain(report: Diagnosis) -> Any:  # noqa: ANN401 - JSON
 
 
 if __name__ == "__main__":
+    gc.disable()  # as the command does, until it has imported what it needs
     from api.diagnose import analyse
     from api.jobs.correlate.read import RECORDS_MAX
     from collector.cli import main
