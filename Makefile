@@ -19,8 +19,8 @@ ARGS ?=
 # How long `make soak` lasts.
 HOURS ?= 2
 # Processes that share the tests, whole files each. Every one may start services and peers of its
-# own, and wants 2 GiB.
-WORKERS ?= 2
+# own, and wants 2 GiB. Three keep two cores busy, as tests also wait.
+WORKERS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help

@@ -101,6 +101,7 @@ def test_a_second_service_on_the_same_data_is_refused(tmp_path: Path) -> None:
         assert service.is_ready()
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "reason"),

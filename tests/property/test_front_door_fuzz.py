@@ -97,6 +97,7 @@ def ask_the_page(service: RoundByRound) -> None:
         ask(service, f"/v1/explain?host={name}")
 
 
+@pytest.mark.rotating(2)
 @given(st.lists(sendings, min_size=10, max_size=24))
 @example(
     [
