@@ -17,6 +17,7 @@ from api.promql.engine import Engine, Question
 from api.promql.errors import QueryError
 from api.promql.values import Dialect, Grid, Vector
 from collector.contract.errors import StoreError
+from collector.contract.identity import metric_id
 from tests.stands.service import InProcess, in_process
 from tests.worlds import remote_write as rw
 
@@ -166,3 +167,14 @@ def test_a_store_that_is_away_is_named_by_the_one_who_asks(engine: Engine) -> No
         asked.error = StoreError("away")
         with pytest.raises(QueryError, match="the store is not available"):
             ask(engine, "up_state", given)
+
+
+def test_a_query_gets_the_samples_of_its_time_and_no_others(engine: Engine) -> None:
+    """They count against its bound, though the longest range of the group has been read."""
+    given = engine.read_ahead(["rate(up_state[1m])", "rate(up_state[10m])"], AT_MS, ())
+    after_ms, to_ms = AT_MS - 60_000, AT_MS - 20_000
+    assert given is not None
+    found = given.find([metric_id("up_state")], after_ms, to_ms)
+    assert found is not None
+    assert len(found.times_ms) > HOSTS
+    assert after_ms < found.times_ms.min() <= found.times_ms.max() <= to_ms
