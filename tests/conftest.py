@@ -125,12 +125,13 @@ def pytest_report_header() -> str:
 
 def keep_cut(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is rotating and not of this run's parts."""
-    cases: dict[tuple[str, tuple[int, str]], list[pytest.Item]] = {}
+    cases: dict[tuple[str, tuple[int, str, int | None]], list[pytest.Item]] = {}
     for item in items:
         function = item.nodeid.partition("[")[0]
         for marker in item.iter_markers("rotating"):
             parts, name = (*marker.args, function)[:2]
-            cases.setdefault((function, (parts, name)), []).append(item)
+            chosen_by = parts, name, marker.kwargs.get("turn")
+            cases.setdefault((function, chosen_by), []).append(item)
     left_out = {
         item
         for (_, chosen_by), group in cases.items()

@@ -120,7 +120,7 @@ def stored(service: ServiceProcess, base_ms: int) -> Iterator[tuple[str, list[in
             yield series["labels"]["sender"], series["times_ms"], series["values"]
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(3, turn=0)
 @pytest.mark.slow
 def test_no_acknowledged_sample_is_lost_and_none_appears_twice(tmp_path: Path) -> None:
     base_ms = int(time.time() * 1000) - 6 * 3_600_000

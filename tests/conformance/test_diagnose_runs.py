@@ -36,16 +36,22 @@ def named(path: Path) -> str:
     return f"own-{path.name}" if path.parent == OWN else path.name
 
 
-def judged(path: Path) -> object:
+def case(path: Path, *marks: pytest.MarkDecorator) -> Any:  # noqa: ANN401 - pytest's own
+    """A run for a test: our own always, the others in turn, and each in all tests at once."""
+    in_turn = [] if path.parent == OWN else [pytest.mark.rotating(3, path.name)]
+    return pytest.param(path, id=named(path), marks=[*marks, *in_turn])
+
+
+def judged(path: Path) -> Any:  # noqa: ANN401 - pytest's own
     missed = MISSED.get(f"{path.parent.name}/{path.name}")
     marks = [pytest.mark.xfail(reason=missed, raises=ValueError, strict=True)] if missed else []
-    return pytest.param(path, id=named(path), marks=marks)
+    return case(path, *marks)
 
 
 needs_captures = pytest.mark.skipif(
     not CAPTURES.is_dir(), reason="the captures are not beside the repository"
 )
-each_run = pytest.mark.parametrize("run", RUNS, ids=named)
+each_run = pytest.mark.parametrize("run", [case(path) for path in RUNS])
 
 
 @cache
@@ -179,9 +185,7 @@ def read_rings(run: Path) -> dict[str, list[list[int]]]:
 # --- healthy joins -----------------------------------------------------------------------------
 
 
-each_ring = pytest.mark.parametrize(
-    "ring", [RINGS / name for name in WANTED[RINGS.name]], ids=named
-)
+each_ring = pytest.mark.parametrize("ring", [case(RINGS / name) for name in WANTED[RINGS.name]])
 
 
 def main_job(report: Diagnosis) -> JobReport:

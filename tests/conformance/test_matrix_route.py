@@ -82,7 +82,7 @@ def cells(answer: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     return {(cell["source"], cell["target"]): cell for cell in answer["cells"]}
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(3, turn=1)
 def test_modelled_bytes_are_those_that_nics_count_but_for_headers(service: InProcess) -> None:
     for job, nics in ((EXPERTS, JOB_HOSTS * GPUS_PER_HOST), (STAGES, 2 * GPUS_PER_HOST)):
         check = ask(service, job)["check"]

@@ -621,6 +621,7 @@ def live(side: Side, phone: Phone, fate: Fate) -> dict[str, bool]:
 SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))]
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_lost_or_doubled_wherever_the_process_ends(
     inventory: Inventory, seed: int

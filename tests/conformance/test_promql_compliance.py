@@ -25,7 +25,11 @@ from tests.worlds.remote_write import STALE, TimeSeries
 QUERIES = ROOT / "tests/fixtures/promql/queries.txt"
 COMPLIANCE = ROOT / "../shared/tools/promql_compare.py"
 
-pytestmark = [pytest.mark.slow, pytest.mark.peer("prometheus")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rotating(3, turn=1),
+    pytest.mark.peer("prometheus"),
+]
 
 HOUR_MS = 3_600_000
 END_MS = START_MS + HOUR_MS
@@ -247,7 +251,6 @@ def test_the_queries_of_prometheus_compliance(pair: Pair) -> None:
     assert_agreement(pair, moments(queries))
 
 
-@pytest.mark.rotating(3)
 def test_the_newest_dialect_gives_the_compliance_answers_too(
     pair: Pair, demo: list[TimeSeries], tmp_path: Path
 ) -> None:

@@ -549,6 +549,7 @@ def test_a_bomb_of_empty_fields_is_refused_soon(service: InProcess, case: str) -
     is_refused(post(service, body, headers, packed=True), 413, "_MAX is")
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_bomb_inside_one_series_is_refused_soon(

@@ -145,6 +145,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(ROOT / "tests/rules", folder / "tests/rules"))
 
 
+@pytest.mark.rotating(2)
 @pytest.mark.slow(60)
 @pytest.mark.parametrize("name", PACK)
 def test_all_tests_of_the_pack_pass_here(name: str, pack: Path) -> None:

@@ -238,7 +238,7 @@ def test_an_interrupted_score_leaves_nothing_behind(
 
 
 @pytest.mark.slow
-@pytest.mark.rotating(3)
+@pytest.mark.rotating(3, turn=2)
 def test_one_run_can_be_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     assert main(["score", "slow_loader", "--folder", str(folder)]) == 0

@@ -483,6 +483,7 @@ def start(name: str, fabric: Fabric) -> Struck:
     return Struck(watched, place)
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize(("name", "fabric"), RUNS)
 def test_a_fault_shows_where_it_is_and_is_over_when_it_ends(name: str, fabric: Fabric) -> None:
     struck = start(name, fabric)

@@ -152,6 +152,7 @@ def check_ways(watched: Watched, world: World, source: int, target: int) -> None
 # The proof ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("fabric", list(Fabric))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_topology_found_is_the_topology_simulated(

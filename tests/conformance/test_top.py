@@ -203,7 +203,7 @@ def test_incidents_come_by_the_stream_and_tell_all_that_is_known(stage: Stage) -
         assert program.end() == 0
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(3, turn=0)
 @pytest.mark.slow
 def test_a_service_that_is_killed_and_comes_back_is_seen_again(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text(f"{TOKEN}\n")

@@ -67,7 +67,7 @@ def send_burst(seconds: float) -> None:
             source.sendto(b"x" * 8_000, sink.getsockname())
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(3, turn=1)
 @pytest.mark.slow
 def test_an_agent_tells_bursts_and_sends_raw_samples_when_the_service_asks(
     service: ServiceProcess, tmp_path: Path

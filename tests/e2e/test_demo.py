@@ -102,7 +102,7 @@ def query(client: httpx.Client, text: str) -> list[dict[str, Any]]:
     return result
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(3, turn=2)
 def test_the_whole_chain_shows_what_was_simulated(tmp_path: Path) -> None:
     with demo(tmp_path, "--hosts", str(HOSTS), "--fault", "slow_nic") as running:
         url = running.await_text(r"Ready: (http://127\.0\.0\.1:\d+)/").group(1)

@@ -426,7 +426,7 @@ def test_a_token_is_asked_for_and_nothing_is_shown_as_nothing(
         assert seen.faults == []
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(3, turn=1)
 def test_a_service_that_goes_away_and_comes_back(browser: Browser, empty: ServiceProcess) -> None:
     with watched(browser, empty.url) as seen:
         page = seen.page

@@ -97,7 +97,7 @@ def ask_the_page(service: RoundByRound) -> None:
         ask(service, f"/v1/explain?host={name}")
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(3, turn=0)
 @given(st.lists(sendings, min_size=10, max_size=24))
 @example(
     [

@@ -9,7 +9,8 @@ The start of a run prints its cut. TEST_CUT=DAY.COMMIT repeats it, and TEST_CUT=
 takes everything. Tests use it in one of three ways:
 
 - `@pytest.mark.rotating(parts, name)`: of each test function's cases, only those of the parts run.
-  Functions with the same name take the same cases; without one, each function takes its own.
+  Functions with the same name take the same cases; without one, each function takes its own. The
+  dearest single tests say their ``turn``, so that no run has most of them.
 - `CUT.choose(cases, parts)`: the same for a list, inside one test or fixture.
 - `CUT.examples(count)`: how many examples Hypothesis tries; its seed comes from the cut, too.
 """
@@ -57,14 +58,16 @@ class Cut:
         """The numbers of the parts that are taken, of so many."""
         return list(range(count)) if self.is_all else [(self.day + self.commit) % count]
 
-    def choose(self, cases: Sequence[Case], parts: int, name: str = "") -> list[Case]:
+    def choose(
+        self, cases: Sequence[Case], parts: int, name: str = "", turn: int | None = None
+    ) -> list[Case]:
         """The cases of the parts that are taken, in their order.
 
         Lists with another name begin with another part: else the first cases of all short lists
-        would run on the same day.
+        would run on the same day. ``turn`` says which part the first case is of.
         """
         taken = set(self.parts(parts))
-        first = zlib.crc32(name.encode())
+        first = zlib.crc32(name.encode()) if turn is None else turn
         return [case for at, case in enumerate(cases) if (first + at) % parts in taken]
 
     def examples(self, count: int) -> int:

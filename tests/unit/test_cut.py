@@ -97,9 +97,9 @@ def test_commits_are_counted_and_merges_once(tmp_path: Path) -> None:
 class FakeItem:
     """A test that was collected."""
 
-    def __init__(self, nodeid: str, *marker: object) -> None:
+    def __init__(self, nodeid: str, *marker: object, **named: object) -> None:
         self.nodeid = nodeid
-        self.markers = [pytest.mark.rotating(*marker).mark] if marker else []
+        self.markers = [pytest.mark.rotating(*marker, **named).mark] if marker else []
 
     def iter_markers(self, name: str) -> list[pytest.Mark]:
         assert name == "rotating"
@@ -148,3 +148,10 @@ def test_functions_with_one_name_take_the_same_cases(monkeypatch: pytest.MonkeyP
     cases = [{name.partition("[")[2] for name in kept if f"::{test}[" in name} for test in "xy"]
     assert cases[0] == cases[1]
     assert len(cases[0]) == 3
+
+
+def test_of_dear_tests_with_turns_no_run_has_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [FakeItem(f"a.py::dear{turn}", 3, turn=turn) for turn in range(3)]
+    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(3)]
+    assert sorted(map(len, runs)) == [1, 1, 1]
+    assert set.union(*runs) == {item.nodeid for item in items}

@@ -44,7 +44,7 @@ def test_every_gpu_hour_is_somewhere(outcomes: dict[Arm, Outcome]) -> None:
         assert losses.useful + losses.lost + losses.idle == pytest.approx(whole, rel=0.02)
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(3, turn=1)
 def test_help_loses_less() -> None:
     """Three seeds with three times the usual faults, because one week may be chance."""
     spec = Spec(
