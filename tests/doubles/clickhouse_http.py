@@ -65,7 +65,9 @@ class Engine:
 
     def connect(self) -> Any:  # noqa: ANN401 - chDB ships no types
         """A connection to the engine, with settings of its own."""
-        return chdb.connect(self._folder)  # type: ignore[no-untyped-call]
+        # Of the two packages that make up chDB one has types, and either may be found first.
+        engine: Any = chdb
+        return engine.connect(self._folder)
 
     def ask(self, sql: str, asked: dict[str, str]) -> tuple[str, bytes]:
         """Format and bytes of the answer. Settings hold for this one statement."""

@@ -47,6 +47,10 @@ PACKAGES_PER_LINE = 20
 # How much of pip's output is shown when it failed; its reason stands at the end.
 FAILURE_LINES = 25
 
+LAST = "chdb"
+"""It and chdb-core both have `chdb/__init__.py`, and its own is the one that should be there. uv
+writes packages side by side, so that one of the two wins, now this and now that."""
+
 # Where pip's settings go for uv, which reads none of them: pip's name, uv's variable, and what uv
 # wants between several values.
 UV_SETTINGS = {
@@ -261,12 +265,27 @@ def fetch_uv(environment: Environment) -> None:
         return
     words = ["install", "--no-deps", "--no-compile", "--require-hashes"]
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            alone = Path(folder) / "uv.lock"
-            alone.write_text(wanted)
-            run([environment.python, "-m", "pip", *words, "-r", str(alone)])
+        with lock_of("uv", wanted) as alone:
+            run([environment.python, "-m", "pip", *words, "-r", alone])
     except SetupError as error:
         print(f"{error}\nsetup: pip cannot fetch uv, so pip installs everything", flush=True)
+
+
+def install_again(environment: Environment, name: str) -> None:
+    """Install a package over the others, if the lock names it."""
+    if wanted := entry_of(environment.lock, name):
+        words = ["install", "--no-deps", "--force-reinstall", "--require-hashes"]
+        with lock_of(name, wanted) as alone:
+            pip(environment, *words, "-r", alone)
+
+
+@contextmanager
+def lock_of(name: str, entry: str) -> Iterator[str]:
+    """A lock file with this package alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = Path(folder) / f"{name}.lock"
+        alone.write_text(entry)
+        yield str(alone)
 
 
 def entry_of(lock: Path, name: str) -> str:
@@ -329,6 +348,7 @@ def setup(environment: Environment) -> None:
             # No resolving: the lock is complete, and `pip check` below proves it.
             words = ["install", "--no-deps", "--require-hashes", "-r", str(environment.lock)]
             pip(environment, *words, on_line=pip_progress(total))
+            install_again(environment, LAST)
         if done:
             remove_strangers(environment)
     if environment.holds_us:

@@ -98,6 +98,17 @@ def test_uv_installs_from_the_index_that_pip_is_set_up_for(machine: Machine) -> 
     assert fetched == "uv==1.0 \\\n    --hash=sha256:02 \\\n    --hash=sha256:03\n"
 
 
+def test_of_two_packages_with_one_file_the_right_one_is_installed_last(machine: Machine) -> None:
+    both = "chdb==4.0 \\\n    --hash=sha256:06\nchdb-core==26.0 \\\n    --hash=sha256:07\n"
+    machine.environment.lock.write_text(WITH_UV + both)
+    machine.prepare(uv='case "$*" in *chdb.lock*) cat "$6" >>"$0.again" ;; esac')
+    setup(machine.environment)
+    again = machine.calls("uv")[1]
+    assert again.startswith("install --no-deps --force-reinstall --require-hashes -r ")
+    fetched = (machine.environment.venv / "bin/uv.again").read_text()
+    assert fetched == "chdb==4.0 \\\n    --hash=sha256:06\n"
+
+
 def test_pip_installs_where_uv_cannot_be_fetched(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
