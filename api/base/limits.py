@@ -260,9 +260,9 @@ TIMELINE_CELLS_MAX: Final = 200_000
 """Ranks times stretches in one timeline, about 2 MB. Past it the latest ranks are shown, and the
 answer counts the others."""
 
-TIMELINE_RECORDS_MAX: Final = 2_000_000
-"""Records that one timeline reads, about a second's work. Past it the timeline reads every nth
-operation, and the answer states n."""
+LOOK_RECORDS_MAX: Final = 2_000_000
+"""Records that a timeline or heat map reads, seconds of work. Past it, every nth operation is read,
+or all operations of some ranks, and the answer states which."""
 
 HEAT_RANKS_MAX: Final = 1_024
 """Rows of a heat map: more than a screen has lines. Past it the map shows outliers and a sample of
@@ -271,10 +271,6 @@ the other ranks, and the answer counts those left out."""
 HEAT_STEPS_MAX: Final = 500
 """Columns of a heat map: with as many rows 2 MB. Past it a column stands for several steps, and
 shows the worst of them."""
-
-HEAT_RECORDS_MAX: Final = 2_000_000
-"""Records that one heat map reads, about six seconds' work. Past it the map reads every nth
-operation of all ranks, or all of some ranks, and the answer states which."""
 
 TIMELINES_WAITING_MAX: Final = 8
 """Timelines that are made or wait for their turn: each takes up to some seconds of a core. → 503,

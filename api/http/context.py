@@ -34,6 +34,9 @@ from api.oncall.notify.task import Notifying
 from api.oncall.rules.answer import RuleBook
 from api.promql.gate import Gate
 
+LOOKS_KEPT_MAX = 2
+"""Of LOOK_RECORDS_MAX records each: 160 MB."""
+
 
 class Queues(msgspec.Struct, frozen=True, kw_only=True):
     """Queues for answers that take a core for long; each kind has its own."""
@@ -41,6 +44,7 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
     explanations: Turns = msgspec.field(default_factory=Turns)
     fabrics: Turns = msgspec.field(default_factory=Turns)
     heats: Turns = msgspec.field(default_factory=Turns)
+    looks: Turns = msgspec.field(default_factory=lambda: Turns(LOOKS_KEPT_MAX))
     placements: Turns = msgspec.field(default_factory=Turns)
     timelines: Turns = msgspec.field(default_factory=Turns)
     traces: Slots = msgspec.field(default_factory=lambda: Slots("traces"))

@@ -26,7 +26,8 @@ class Turns:
     answered is answered for all who ask it, and the answer is kept for ANSWER_KEPT_SECONDS.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept_max: int = ANSWERS_KEPT_MAX) -> None:
+        self._kept_max = kept_max
         self._turn = asyncio.Lock()
         self._waiting = 0
         self._shared: dict[Hashable, asyncio.Task[Any]] = {}
@@ -62,7 +63,7 @@ class Turns:
     def _keep(self, key: Hashable, done: asyncio.Task[Any]) -> None:
         """A failure is for those who wait now; the next one asks anew."""
         is_kept = not done.cancelled() and not done.exception()
-        is_kept = is_kept and len(self._shared) <= ANSWERS_KEPT_MAX
+        is_kept = is_kept and len(self._shared) <= self._kept_max
         seconds = ANSWER_KEPT_SECONDS if is_kept else 0.0
         asyncio.get_running_loop().call_later(seconds, self._shared.pop, key, None)
 

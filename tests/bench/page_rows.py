@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from api.base.limits import HEAT_RANKS_MAX, HEAT_RECORDS_MAX, HEAT_STEPS_MAX
+from api.base.limits import HEAT_RANKS_MAX, HEAT_STEPS_MAX, LOOK_RECORDS_MAX
 from api.data.store.store import Store, StoreUrl
 from api.fabric.model import Topology, make_topology
 from api.http.routes.fabric import show
@@ -165,13 +165,13 @@ def fill_records(store: Store, ranks: int, steps: int) -> int:
 
 def measure_heat(store: Store, ranks: int) -> dict[str, float]:
     """As many steps of so many ranks as one answer looks at all records of."""
-    steps = min(HEAT_STEPS_MAX, HEAT_RECORDS_MAX // (ranks * OPERATIONS_PER_STEP))
+    steps = min(HEAT_STEPS_MAX, LOOK_RECORDS_MAX // (ranks * OPERATIONS_PER_STEP))
     records = fill_records(store, ranks, steps)
     job_rank = {("0xc", rank): rank for rank in range(ranks)}
     span = (START_S * NS, (START_S + steps + 1) * NS)
 
     def read() -> Any:  # noqa: ANN401 - a window
-        return look(store, job_rank, *span, records_max=HEAT_RECORDS_MAX)
+        return look(store, job_rank, *span, records_max=LOOK_RECORDS_MAX)
 
     window = read()
 

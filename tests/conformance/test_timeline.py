@@ -11,6 +11,8 @@ import pytest
 
 from api.http import turns, works
 from api.http.routes import heat as heat_route
+from api.http.routes.shared import looks
+from api.http.routes.shared.looks import look_at
 from api.jobs.correlate import roll
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation, Timing
@@ -308,3 +310,19 @@ def test_too_many_who_wait_for_heat_maps_are_told_so(service: InProcess) -> None
         answer = service.client.get(f"/v1/jobs/{job}/heat")
     assert (answer.status_code, answer.json()["rule"]) == (503, "HEATS_WAITING_MAX")
     assert answer.headers["retry-after"]
+
+
+def test_the_views_of_a_job_read_its_records_once(
+    service: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heat map, another quantity of it and a timeline of the same time, asked at once."""
+    monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 60.0)
+    stretch = {"from": START_NS // NS, "to": START_NS // NS + 59}
+    alone = look_at
+    with patch.object(looks, "look_at", side_effect=alone) as read:
+        heat(service, "late", **stretch)
+        heat(service, "wait", **stretch)
+        assert get(service, "timeline", **stretch)["buckets"]
+        assert read.call_count == 1
+        get(service, "timeline", **{**stretch, "to": START_NS // NS + 58})
+        assert read.call_count == 2

@@ -12,7 +12,6 @@ from api.base.errors import Problem
 from api.base.limits import (
     CELL_SECONDS_MAX,
     HEAT_RANKS_MAX,
-    HEAT_RECORDS_MAX,
     HEAT_STEPS_MAX,
     HEATS_WAITING_MAX,
 )
@@ -20,6 +19,7 @@ from api.data.inventory.job_model import JobRank
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import BUSY, answer, copied, documented
 from api.http.routes.shared.find import FoundJob
+from api.http.routes.shared.looks import Looked, look_once
 from api.http.routes.shared.matrices import PackedMatrixOut, pack_floats
 from api.http.routes.shared.parameters import (
     RANK_MAX,
@@ -32,8 +32,6 @@ from api.http.routes.shared.parameters import (
 from api.http.routes.shared.topologies import find
 from api.http.turns import refusals_counted
 from api.jobs.correlate.heat import HeatMap, Quantity, heat_of
-from api.jobs.correlate.places import job_ranks_of
-from api.jobs.correlate.window import look
 from api.oncall.explain.cell import Cell, CellReader
 from collector.contract.units import NS, NS_PER_MS
 
@@ -109,17 +107,17 @@ async def heat(
     """
     span = span_of(parts, job, from_, to)
     with refusals_counted(parts.metrics, HEAT):
+        looked = await look_once(parts, job.job, span, "HEATS_WAITING_MAX", HEATS_WAITING_MAX)
         return await parts.queues.heats.take(
-            lambda: make_heat(parts, job.job, span, quantity),
+            lambda: make_heat(parts, job.job, looked, quantity),
             "HEATS_WAITING_MAX",
             HEATS_WAITING_MAX,
             key=(job.job, span, quantity),
         )
 
 
-def make_heat(parts: Context, job: str, span: tuple[int, int], quantity: Quantity) -> HeatOut:
-    job_rank = job_ranks_of(parts.inventory, job)
-    window = look(parts.store, job_rank, *span, records_max=HEAT_RECORDS_MAX)
+def make_heat(parts: Context, job: str, looked: Looked, quantity: Quantity) -> HeatOut:
+    window, job_rank = looked
     made = heat_of(window, job_rank, quantity, steps_max=HEAT_STEPS_MAX, ranks_max=HEAT_RANKS_MAX)
     drawn = nothing() if made is None else made
     places = {place.rank: place for place in parts.inventory.jobs.ranks(job)}

@@ -16,17 +16,16 @@ from api.base.limits import (
     TIMELINE_BUCKETS_DEFAULT,
     TIMELINE_BUCKETS_MAX,
     TIMELINE_CELLS_MAX,
-    TIMELINE_RECORDS_MAX,
     TIMELINES_WAITING_MAX,
 )
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import BUSY, copied
 from api.http.routes.shared.find import FoundJob
+from api.http.routes.shared.looks import Looked, look_at, look_once
 from api.http.routes.shared.paging import After, Limit
 from api.http.routes.shared.parameters import From, To, span_of
 from api.http.turns import refusals_counted
-from api.jobs.correlate.places import job_ranks_of
-from api.jobs.correlate.window import JobCollectives, JobRanks, LateMap, late_map, look, steps_of
+from api.jobs.correlate.window import JobCollectives, LateMap, late_map, steps_of
 from collector.contract.records import ABSENT
 
 router = APIRouter(tags=["jobs"])
@@ -131,10 +130,12 @@ async def timeline(
     """Operations, steps and lateness in equal buckets; times are on one clock."""
     stretch = span_of(parts, job, from_, to)
     with refusals_counted(parts.metrics, TIMELINE):
+        rule, most = "TIMELINES_WAITING_MAX", TIMELINES_WAITING_MAX
+        looked = await look_once(parts, job.job, stretch, rule, most)
         return await parts.queues.timelines.take(
-            lambda: make_timeline(parts, job.job, stretch, buckets),
-            "TIMELINES_WAITING_MAX",
-            TIMELINES_WAITING_MAX,
+            lambda: make_timeline(job.job, looked, stretch, buckets),
+            rule,
+            most,
             key=(job.job, stretch, buckets),
         )
 
@@ -153,14 +154,9 @@ async def operations(
     return await asyncio.to_thread(list_operations, parts, job.job, stretch, limit, after)
 
 
-def look_at(parts: Context, job: str, stretch: tuple[int, int]) -> tuple[JobCollectives, JobRanks]:
-    job_rank = job_ranks_of(parts.inventory, job)
-    return look(parts.store, job_rank, *stretch, records_max=TIMELINE_RECORDS_MAX), job_rank
-
-
-def make_timeline(parts: Context, job: str, stretch: tuple[int, int], buckets: int) -> TimelineOut:
+def make_timeline(job: str, looked: Looked, stretch: tuple[int, int], buckets: int) -> TimelineOut:
     """The timeline; ranks beyond TIMELINE_CELLS_MAX cells are left out, the latest are kept."""
-    window, job_rank = look_at(parts, job, stretch)
+    window, job_rank = looked
     edges = np.linspace(*stretch, buckets + 1).astype(np.int64)
     late = late_map(window, job_rank, edges)
     kept = worst_ranks(late, max(1, TIMELINE_CELLS_MAX // buckets))
@@ -226,7 +222,7 @@ def median(values: np.ndarray | list[int]) -> int | None:
 def list_operations(
     parts: Context, job: str, stretch: tuple[int, int], limit: int, after: str | None
 ) -> OperationsOut:
-    window, _ = look_at(parts, job, stretch)
+    window = look_at(parts, job, stretch).window
     joined = window.operations
     ends = joined.last_exit_ns
     order = np.lexsort((joined.sequence, joined.operation, joined.communicator, ends))

@@ -11,7 +11,7 @@ from alerts.window.clocks import correct
 from alerts.window.columns import Floats, Ints, Operations, Records
 from alerts.window.split import distinct, medians
 from alerts.window.steps import Work, measure_ranks, to_work
-from api.base.limits import CELL_MARKS_MAX, CELL_OPERATIONS_MAX, HEAT_RECORDS_MAX
+from api.base.limits import CELL_MARKS_MAX, CELL_OPERATIONS_MAX, LOOK_RECORDS_MAX
 from api.data.inventory.job_model import JobRank
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
@@ -138,7 +138,7 @@ class CellReader:
             return None
         more_ns = min(max(AROUND_CELLS * (span[1] - span[0]), AROUND_NS_MIN), AROUND_NS_MAX)
         around = (span[0] - more_ns, span[1] + more_ns)
-        window = look(self._store, job_rank, *around, records_max=HEAT_RECORDS_MAX)
+        window = look(self._store, job_rank, *around, records_max=LOOK_RECORDS_MAX)
         mine = [member for member, number in job_rank.items() if number == rank]
         own = own_records(self._store, window, mine, around)
         operations = operations_in(window.operations, {name for name, _ in mine}, span)

@@ -102,14 +102,13 @@ def test_questions_that_wait_are_bounded_and_the_same_one_does_not_count() -> No
     asyncio.run(ask())
 
 
-def test_answers_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_are_kept_are_bounded() -> None:
     async def ask() -> None:
-        taken, work = Turns(), Work()
+        taken, work = Turns(kept_max=3), Work()
         work.may_end.set()
         for number in range(5):
             await taken.take(work, RULE, 8, key=number)
             await asyncio.sleep(0.01)
         assert len(taken._shared) == 3
 
-    monkeypatch.setattr(turns, "ANSWERS_KEPT_MAX", 3)
     asyncio.run(ask())
