@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from itertools import accumulate
@@ -101,6 +102,8 @@ class GroupCommit:
         self._observe = observe
         self._pulse = pulse or Vitals().commit
         self._waiting: list[tuple[Write, asyncio.Future[None]]] = []
+        self._senders: list[str] = []
+        """Of what waits."""
         self._arrived = asyncio.Event()
         self._enough = asyncio.Event()
         self._thread = Threads(1, work="commit")
@@ -108,6 +111,8 @@ class GroupCommit:
         """Rows that are waiting or being inserted."""
         self._waiting_rows = 0
         self._coming = 0
+        self._awaited: Counter[str] | None = None
+        """The last group's senders that have sent nothing since; None: it had none."""
         self._moved_s = 0.0
         """When rows began to wait, or the last insert ended; by a clock that is never set."""
 
@@ -116,10 +121,11 @@ class GroupCommit:
         """For how long rows have waited without one insert that ended."""
         return time.monotonic() - self._moved_s if self.pending_rows else 0.0
 
-    async def write(self, write: Write, *, at_once: bool = False) -> None:
+    async def write(self, write: Write, *, sender: str = "", at_once: bool = False) -> None:
         """Return when all of it is durable; raise StoreError when none of it may be.
 
-        ``at_once``: it is read next, so its group does not wait for more rows.
+        ``sender``: who waits for it before it sends more. ``at_once``: it is read next, so its
+        group does not wait for more rows.
         """
         if not write.rows:
             return
@@ -130,6 +136,9 @@ class GroupCommit:
             )
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((write, done))
+        self._senders.append(sender)
+        if self._awaited is not None:
+            self._awaited -= Counter([sender])
         if not self.pending_rows:
             self._moved_s = time.monotonic()
         self.pending_rows += write.rows
@@ -151,10 +160,14 @@ class GroupCommit:
             self._look()
 
     def _look(self) -> None:
-        """Commit at once when the group is large, or fair-sized with no request being decoded."""
-        full = self._waiting_rows >= COMMIT_ROWS_MAX
-        fair = self._waiting_rows >= COMMIT_ROWS_EAGER and not self._coming
-        if full or fair:
+        """Commit at once when the group is large, or nothing is on its way that is worth a wait.
+
+        That is: it is of a fair size, or all who were in the last group have sent again, as those
+        do who wait for an answer before they send more.
+        """
+        is_full = self._waiting_rows >= COMMIT_ROWS_MAX
+        is_fair = self._waiting_rows >= COMMIT_ROWS_EAGER or self._awaited == Counter()
+        if is_full or (is_fair and self._waiting and not self._coming):
             self._enough.set()
 
     async def run(self) -> None:
@@ -183,6 +196,8 @@ class GroupCommit:
 
     async def _commit(self) -> None:
         group, self._waiting = self._waiting, []
+        self._awaited = Counter(filter(None, self._senders)) or None
+        self._senders = []
         rows, self._waiting_rows = self._waiting_rows, 0
         self._arrived.clear()
         self._enough.clear()

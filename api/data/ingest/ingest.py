@@ -163,7 +163,7 @@ class Ingest:
         ``sender`` None: nothing but the rules of the format and the clock bind it.
         """
         request = await self._decoded(self._decode_native, body, sender)
-        await self.commit.write(request.write)
+        await self.commit.write(request.write, sender=request.batch.agent)
         batch, write = request.batch, request.write
         self._tables.written(batch.agent, request.table, request.days)
         is_own = sender is None or speaks_for(sender.hosts, batch)
@@ -189,7 +189,7 @@ class Ingest:
         self, body: bytes, version: int, sender: Sender | None = None
     ) -> RemoteRequest:
         request = await self._decoded(self._decode_remote, body, version, sender)
-        await self.commit.write(request.write)
+        await self.commit.write(request.write, sender=name_of(sender))
         self._remote.written(request.write.series)
         self._remember(request.write.metadata)
         self._count(REMOTE_WRITE, request.write, request.refused)
@@ -203,7 +203,7 @@ class Ingest:
         decoded = await self._decoded(self._decode_otlp, body, parse, sender)
         write = decoded.request.write
         try:
-            await self.commit.write(write)
+            await self.commit.write(write, sender=name_of(sender))
         except FabricscopeError:
             # The sender will try again, and what it then adds must not be there already.
             await self._in_decoder(self._otlp.deltas.forget, decoded.added)

@@ -1,9 +1,9 @@
 """Group commit: no writer gets success before the insert, and no writer waits for ever."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -28,6 +28,8 @@ from api.data.store.blocks import Column
 from api.data.store.store import Store
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
+
+Made = TypeVar("Made")
 
 
 def samples(count: int) -> SampleColumns:
@@ -318,6 +320,14 @@ class AtOnce(Executor):
         return done
 
 
+def in_no_time(scene: Coroutine[Any, Any, Made]) -> Made:
+    with (
+        patch.object(module, "Threads", lambda *_, **__: AtOnce()),
+        asyncio.Runner(loop_factory=JumpingLoop) as runner,
+    ):
+        return runner.run(scene)
+
+
 def inserted_after(every_s: float, writes: int) -> tuple[float, int]:
     """Seconds until the first of these rows is durable, and how many are by then."""
 
@@ -342,11 +352,7 @@ def inserted_after(every_s: float, writes: int) -> tuple[float, int]:
         await asyncio.gather(running, return_exceptions=True)
         return seconds, rows
 
-    with (
-        patch.object(module, "Threads", lambda *_, **__: AtOnce()),
-        asyncio.Runner(loop_factory=JumpingLoop) as runner,
-    ):
-        return runner.run(scene())
+    return in_no_time(scene())
 
 
 def test_a_group_is_written_when_no_more_rows_come() -> None:
@@ -359,6 +365,52 @@ def test_a_group_waits_while_rows_keep_coming_and_not_for_ever() -> None:
     seconds, rows = inserted_after(every_s=COMMIT_QUIET_SECONDS / 2, writes=1_000)
     assert COMMIT_WAIT_SECONDS <= seconds < COMMIT_WAIT_SECONDS + COMMIT_QUIET_SECONDS
     assert rows > COMMIT_WAIT_SECONDS / COMMIT_QUIET_SECONDS
+
+
+def test_senders_who_wait_for_their_answers_do_not_wait_for_others() -> None:
+    """Both send again as soon as they may; a group is whole when both have."""
+
+    async def scene() -> tuple[float, list[tuple[str, int]]]:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+
+        async def send(name: str) -> None:
+            for _ in range(50):
+                await bench.commit.write(Write(samples=samples(1)), sender=name)
+
+        await asyncio.gather(send("a"), send("b"))
+        seconds = asyncio.get_running_loop().time()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return seconds, bench.store.inserts
+
+    seconds, inserts = in_no_time(scene())
+    assert inserts == [("samples", 2)] * 50
+    assert seconds <= 2 * COMMIT_QUIET_SECONDS, "before the first group is known"
+
+
+def test_a_group_does_not_close_for_those_who_were_not_in_the_last_one() -> None:
+    """Agents send each second, in turn: one insert for all of them."""
+
+    async def scene() -> list[tuple[str, int]]:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+
+        async def send(number: int) -> None:
+            await asyncio.sleep(number * 0.05)
+            for _ in range(5):
+                sent = asyncio.create_task(
+                    bench.commit.write(Write(samples=samples(1)), sender=f"agent{number}")
+                )
+                await asyncio.sleep(1.0)
+                await sent
+
+        await asyncio.gather(*(send(number) for number in range(20)))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return bench.store.inserts
+
+    assert len(in_no_time(scene())) <= 10
 
 
 def test_what_is_read_next_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
