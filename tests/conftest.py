@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import hypothesis
 import pytest
 
+from api.base.packages import leave_out_needless
 from tests.tools import peers
 from tests.tools.costs import Costs
 from tests.tools.cut import CUT, VARIABLE
@@ -58,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
+    leave_out_needless()  # as the service does: with it, Arrow answers some questions differently
     config.stash[MISSING_PEERS] = set()
     config.pluginmanager.register(Costs(), "costs")
     if config.option.hypothesis_seed is None:

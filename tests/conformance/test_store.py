@@ -168,7 +168,8 @@ def test_names_events_exemplars_and_metadata_come_back(store: Store) -> None:
         store.insert_arrow("metadata", metadata_rows([Metadata("m", "gauge", "h", "u")]))
     [name] = store.query("SELECT * FROM series FINAL WHERE series = 30").to_pylist()
     assert (name["metric_name"], dict(name["labels"])) == ("m", dict(labels[1:]))
-    [found] = store.query("SELECT *, toUnixTimestamp64Nano(time) t FROM events FINAL").to_pylist()
+    sql = "SELECT * EXCEPT time, toUnixTimestamp64Nano(time) AS t FROM events FINAL"
+    [found] = store.query(sql).to_pylist()
     assert (found["kind"], found["t"], dict(found["attributes"])) == ("k", event.time_ns, {"": "x"})
     [exemplar] = store.query("SELECT * FROM exemplars FINAL WHERE series = 30").to_pylist()
     assert (exemplar["value"], dict(exemplar["labels"])) == (0.5, dict(labels[1:]))
