@@ -17,7 +17,7 @@ same."""
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """None: there is no such file, or nobody may look at it."""
+    """None: there is no such file, or it may not be looked at."""
     try:
         found = path.stat()
     except OSError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator
 from typing import Any, TypeVar
 
 from api.base.errors import Problem
@@ -17,6 +17,7 @@ ANSWERS_KEPT_MAX = 32
 """Answers of one kind that are kept at once, of up to a few MB. Past it the next is made anew."""
 
 Made = TypeVar("Made")
+Given = TypeVar("Given")
 
 
 class Turns:
@@ -39,13 +40,40 @@ class Turns:
 
         ``key`` has all that the answer depends on except the data; None: it is not shared.
         """
+        return await self._share(lambda: self._in_turn(work), rule, waiting_max, key)
+
+    async def take_after(
+        self,
+        first: Callable[[], Awaitable[Given]],
+        work: Callable[[Given], Made],
+        rule: str,
+        waiting_max: int,
+        *,
+        key: Hashable,
+    ) -> Made:
+        """The same, for work on what ``first`` gives, which is asked for only if there is work."""
+
+        async def both() -> Made:
+            given = await first()
+            return await self._in_turn(lambda: work(given))
+
+        return await self._share(both, rule, waiting_max, key)
+
+    async def _share(
+        self,
+        make: Callable[[], Coroutine[Any, Any, Made]],
+        rule: str,
+        waiting_max: int,
+        key: Hashable,
+    ) -> Made:
         task: asyncio.Task[Made] | None = self._shared.get(key)
         if task is None:
             if self._waiting >= waiting_max:
                 why = f"{rule} = {waiting_max} questions of this kind wait already"
                 raise Problem(503, "busy", why, rule=rule)
             self._waiting += 1
-            task = asyncio.create_task(self._run(work))
+            task = asyncio.create_task(make())
+            task.add_done_callback(self._answered)
             if key is None:
                 return await task
             self._shared[key] = task
@@ -53,12 +81,12 @@ class Turns:
         # One who goes away must not end it for the others.
         return await asyncio.shield(task)
 
-    async def _run(self, work: Callable[[], Made]) -> Made:
-        try:
-            async with self._turn:
-                return await asyncio.to_thread(work)
-        finally:
-            self._waiting -= 1
+    async def _in_turn(self, work: Callable[[], Made]) -> Made:
+        async with self._turn:
+            return await asyncio.to_thread(work)
+
+    def _answered(self, _: asyncio.Task[Any]) -> None:
+        self._waiting -= 1
 
     def _keep(self, key: Hashable, done: asyncio.Task[Any]) -> None:
         """A failure is for those who wait now; the next one asks anew."""

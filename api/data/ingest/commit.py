@@ -41,6 +41,9 @@ merges, and that every question looks into."""
 COMMIT_QUIET_SECONDS = 0.1
 """How long it waits without a new row. Senders that wait for their answer before they send again
 have all sent by then; ten agents or more, which send each second, keep a group open."""
+COMMIT_SPACING_SECONDS = 0.02
+"""The least time from one insert's begin to the next one's: what an insert costs hardly depends on
+its rows, and one sender that answers in a millisecond could ask for a hundred a second."""
 UNWRITABLE_CHARS_MAX = 500
 """Of an error's words in the answer to a request that cannot be written."""
 
@@ -115,6 +118,8 @@ class GroupCommit:
         """The last group's senders that have sent nothing since; None: it had none."""
         self._moved_s = 0.0
         """When rows began to wait, or the last insert ended; by a clock that is never set."""
+        self._next_s = 0.0
+        """When the next insert may begin; by the event loop's clock."""
 
     @property
     def stuck_s(self) -> float:
@@ -176,6 +181,7 @@ class GroupCommit:
             while True:
                 await self._arrived.wait()
                 await self._gather()
+                await asyncio.sleep(self._next_s - asyncio.get_running_loop().time())
                 await self._commit()
         finally:
             while self._waiting:
@@ -203,6 +209,7 @@ class GroupCommit:
         self._enough.clear()
         loop = asyncio.get_running_loop()
         started = loop.time()
+        self._next_s = started + COMMIT_SPACING_SECONDS
         writes = [write for write, _ in group]
         failures: list[FabricscopeError | None] = [StoreError("the commit loop broke")] * len(group)
         try:

@@ -107,11 +107,12 @@ async def heat(
     """
     span = span_of(parts, job, from_, to)
     with refusals_counted(parts.metrics, HEAT):
-        looked = await look_once(parts, job.job, span, "HEATS_WAITING_MAX", HEATS_WAITING_MAX)
-        return await parts.queues.heats.take(
-            lambda: make_heat(parts, job.job, looked, quantity),
-            "HEATS_WAITING_MAX",
-            HEATS_WAITING_MAX,
+        rule, most = "HEATS_WAITING_MAX", HEATS_WAITING_MAX
+        return await parts.queues.heats.take_after(
+            lambda: look_once(parts, job.job, span, rule, most),
+            lambda looked: make_heat(parts, job.job, looked, quantity),
+            rule,
+            most,
             key=(job.job, span, quantity),
         )
 

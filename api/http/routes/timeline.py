@@ -131,9 +131,9 @@ async def timeline(
     stretch = span_of(parts, job, from_, to)
     with refusals_counted(parts.metrics, TIMELINE):
         rule, most = "TIMELINES_WAITING_MAX", TIMELINES_WAITING_MAX
-        looked = await look_once(parts, job.job, stretch, rule, most)
-        return await parts.queues.timelines.take(
-            lambda: make_timeline(job.job, looked, stretch, buckets),
+        return await parts.queues.timelines.take_after(
+            lambda: look_once(parts, job.job, stretch, rule, most),
+            lambda looked: make_timeline(job.job, looked, stretch, buckets),
             rule,
             most,
             key=(job.job, stretch, buckets),

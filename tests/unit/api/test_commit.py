@@ -15,6 +15,7 @@ from api.data.ingest import commit as module
 from api.data.ingest.columns import SampleColumns
 from api.data.ingest.commit import (
     COMMIT_QUIET_SECONDS,
+    COMMIT_SPACING_SECONDS,
     COMMIT_WAIT_SECONDS,
     GroupCommit,
     Metadata,
@@ -386,7 +387,9 @@ def test_senders_who_wait_for_their_answers_do_not_wait_for_others() -> None:
 
     seconds, inserts = in_no_time(scene())
     assert inserts == [("samples", 2)] * 50
-    assert seconds <= 2 * COMMIT_QUIET_SECONDS, "before the first group is known"
+    spaced_s = 50 * COMMIT_SPACING_SECONDS
+    assert seconds <= 2 * COMMIT_QUIET_SECONDS + spaced_s, "quiet before the first group is known"
+    assert seconds >= spaced_s - COMMIT_SPACING_SECONDS, "no more inserts a second than that"
 
 
 def test_a_group_does_not_close_for_those_who_were_not_in_the_last_one() -> None:

@@ -144,7 +144,7 @@ def test_no_rule_stops_on_a_small_cluster() -> None:
 
 
 def test_the_least_reach_is_what_is_said_here() -> None:
-    """Whoever makes it larger says so above; HOSTS_WANTED is the aim."""
+    """A change that makes it larger says so above; HOSTS_WANTED is the aim."""
     assert HOSTS_LEAST <= reaches()[0][0] < 1.1 * HOSTS_LEAST < HOSTS_WANTED
 
 

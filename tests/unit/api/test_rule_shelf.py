@@ -67,7 +67,7 @@ def test_files_are_read_in_order_and_again_only_when_they_change(rules: Rules) -
 def test_a_file_that_is_being_written_ends_no_rules(rules: Rules) -> None:
     """Editors empty a file before they write it, and half of the rules are valid rules."""
     rules.write("a.yaml", age_s=0.0)
-    assert rules.shelf.look(), "one that nobody has read yet is taken as it is"
+    assert rules.shelf.look(), "one that was never read is taken as it is"
     rules.write("a.yaml", "groups: []", age_s=0.0)
     assert not rules.shelf.look()
     rules.write("a.yaml", "groups: []", SETTLED_SECONDS + 1)

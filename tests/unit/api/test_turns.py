@@ -112,3 +112,33 @@ def test_answers_that_are_kept_are_bounded() -> None:
         assert len(taken._shared) == 3
 
     asyncio.run(ask())
+
+
+def test_what_work_is_done_on_is_not_asked_for_again_while_the_answer_is_kept() -> None:
+    asked_for = 0
+
+    async def first() -> str:
+        nonlocal asked_for
+        asked_for += 1
+        return f"given {asked_for}"
+
+    async def ask() -> None:
+        taken = Turns()
+        wanted = [taken.take_after(first, str.upper, RULE, 1, key="a") for _ in range(2)]
+        assert await asyncio.gather(*wanted) == ["GIVEN 1"] * 2, "two of one key count once"
+        assert await taken.take_after(first, str.upper, RULE, 1, key="a") == "GIVEN 1"
+        assert await taken.take_after(first, str.upper, RULE, 1, key="another") == "GIVEN 2"
+
+    asyncio.run(ask())
+
+
+def test_one_who_goes_away_before_its_turn_leaves_its_place() -> None:
+    async def ask() -> None:
+        taken, work = Turns(), Work()
+        alone = asyncio.create_task(taken.take(work, RULE, 1))
+        alone.cancel()
+        await asyncio.gather(alone, return_exceptions=True)
+        work.may_end.set()
+        assert await taken.take(work, RULE, 1) == 1
+
+    asyncio.run(ask())
