@@ -4,8 +4,9 @@
   run name it; with CI=true a missing peer is an error, so that nothing is skipped there unseen.
 - `golden(path, text)`: the text must equal the file; `make golden` rewrites the file instead.
 - A test's connection to anything but this machine's loopback is refused.
-- `@pytest.mark.rotating(parts)`: of each function's cases a rotating part runs (`tests.tools.cut`).
-- Where several processes share the tests (`make test`), the longest files are begun first.
+- Of dear files a half runs, and of the cases of `@pytest.mark.rotating(parts)` a part, in turn
+  (`tests.tools.cut`).
+- Where several processes share the tests (`make test`), the dearest files are begun first.
 """
 
 import difflib
@@ -14,7 +15,6 @@ import ipaddress
 import os
 import signal
 import socket
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ import pytest
 from api.base.packages import leave_out_needless
 from tests.tools import peers
 from tests.tools.costs import Costs
-from tests.tools.cut import CUT, VARIABLE
+from tests.tools.cut import CUT, DEAR, VARIABLE
 
 # No deadline: how long one example takes depends more on the machine's load than on the code.
 hypothesis.settings.register_profile("cut", deadline=None, max_examples=CUT.examples(100))
@@ -34,9 +34,7 @@ hypothesis.settings.load_profile("cut")
 MISSING_PEERS = pytest.StashKey[set[str]]()
 MISSING_PEERS_SENT = "missing_peers"
 """The same, on its way from a process that runs tests to the one that prints."""
-SLOW_SECONDS = 10.0
-"""Of a file whose `slow` tests do not say how long they take."""
-
+ROOT = Path(__file__).resolve().parent.parent
 
 GC_THRESHOLDS = (100_000, 50, 50)
 """A process that collects twelve thousand tests, and modules for them, keeps all of it; with
@@ -126,42 +124,46 @@ def pytest_report_header() -> str:
 
 
 def keep_cut(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is rotating and not of this run's parts."""
+    """Leave out what is not of this run's files and parts; a file that was named is wanted."""
+    taken = CUT.files(DEAR)
+    named = {(config.invocation_params.dir / word).resolve() for word in config.args}
     cases: dict[tuple[str, tuple[int, str, int | None]], list[pytest.Item]] = {}
+    left_out: set[pytest.Item] = set()
     for item in items:
-        function = item.nodeid.partition("[")[0]
+        path, function = place_of(item), item.nodeid.partition("[")[0]
+        if path in DEAR and path not in taken and item.path not in named:
+            left_out.add(item)
         for marker in item.iter_markers("rotating"):
             parts, name = (*marker.args, function)[:2]
             chosen_by = parts, name, marker.kwargs.get("turn")
             cases.setdefault((function, chosen_by), []).append(item)
-    left_out = {
-        item
-        for (_, chosen_by), group in cases.items()
-        for item in set(group) - set(CUT.choose(group, *chosen_by))
-    }
+    for (_, chosen_by), group in cases.items():
+        left_out |= set(group) - set(CUT.choose(group, *chosen_by))
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+def place_of(item: pytest.Item) -> str:
+    """Its file, as the table of dear files has it."""
+    return item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
 
 
 # --- several processes -------------------------------------------------------------------------
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not of this run's cut, and begin with the longest files.
+    """Leave out what is not of this run's cut, and begin with the dearest files.
 
-    The longest first, so that at the end no process waits for another.
+    The dearest first, so that at the end no process waits for another.
     """
     # A person who names one case wants that one.
     if not any("::" in word for word in config.args):
         keep_cut(config, items)
     if not hasattr(config, "workerinput"):
         return  # one process: the order in which people look for things
-    seconds: Counter[Path] = Counter()
-    for item in items:
-        for marker in item.iter_markers("slow"):
-            seconds[item.path] = max(seconds[item.path], *(marker.args or (SLOW_SECONDS,)))
-    items.sort(key=lambda item: -seconds[item.path])
+    seconds = {path: one.seconds for path, one in DEAR.items()}
+    items.sort(key=lambda item: -seconds.get(place_of(item), 0.0))
 
 
 # --- golden files ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.chaos.stand import opened_data, paged, write_settings
 from tests.stands.ports import free_port
 from tests.stands.service import ServiceProcess, eventually
 
-pytestmark = pytest.mark.slow(120)
+pytestmark = pytest.mark.slow
 
 PATIENCE_SECONDS = 120.0
 OUTAGE_BATCHES = 10

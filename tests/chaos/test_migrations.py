@@ -14,7 +14,7 @@ from tests.stands import postgres
 from tests.stands.environment import clean_environment
 from tests.stands.service import ROOT
 
-pytestmark = pytest.mark.slow(60)
+pytestmark = pytest.mark.slow
 
 PATIENCE_SECONDS = 600
 

@@ -23,7 +23,7 @@ from tests.chaos.ledger import Ledger, Tally, culprit_text, is_innocent, read_in
 from tests.chaos.stand import opened_data, paged, standing, write_settings
 from tests.stands.service import ServiceProcess
 
-pytestmark = pytest.mark.slow(120)
+pytestmark = pytest.mark.slow
 
 FAULTS = (
     *("bad_cable", "buffer_pressure", "gpu_death", "gpu_ecc", "hang_not_finished"),
@@ -80,7 +80,7 @@ class Onlooker(threading.Thread):
         self.join()
 
 
-@pytest.mark.rotating(10 * len(FAULTS))
+@pytest.mark.rotating(5 * len(FAULTS))
 @pytest.mark.parametrize("fault", FAULTS)
 def test_overload(fault: str, tmp_path: Path, report: Report) -> None:
     ledger, tally, data = Ledger(), Tally(), tmp_path / "data"

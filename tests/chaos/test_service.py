@@ -15,7 +15,7 @@ from tests.chaos.conftest import PARTS, Report
 from tests.chaos.stand import Stand, run_case
 from tests.stands.service import eventually
 
-pytestmark = pytest.mark.slow(150)
+pytestmark = pytest.mark.slow
 
 STOP_SECONDS = 20.0
 FULL_SECONDS = 15.0

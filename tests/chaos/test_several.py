@@ -14,7 +14,7 @@ from tests.doubles import clickhouse_http
 from tests.stands import postgres
 from tests.stands.service import ServiceProcess, eventually
 
-pytestmark = [pytest.mark.slow(200), pytest.mark.peer("initdb", "postgres")]
+pytestmark = [pytest.mark.slow, pytest.mark.peer("initdb", "postgres")]
 
 AWAY_SECONDS = 25.0
 """Longer than a lease lasts (`api.oncall.evaluate.lead.LEASE_SECONDS`)."""

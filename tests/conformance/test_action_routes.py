@@ -13,7 +13,7 @@ from tests.stands.acting import Stage, acting
 from tests.stands.service import eventually
 from tests.stands.strangers import JSON
 
-pytestmark = pytest.mark.slow(20)
+pytestmark = pytest.mark.slow
 
 RESULT = """
 # Collective test starting: all_reduce_perf

@@ -16,7 +16,7 @@ from tests.oracles.broken_files import Breaker
 from tests.stands.diagnosing import ROOT, RUN_SECONDS
 from tests.tools.cut import CUT
 
-pytestmark = pytest.mark.slow(60)
+pytestmark = pytest.mark.slow
 
 FOLDERS = ("diagnose/net3", "diagnose/compute5", "diagnose/healthy", "formats")
 COPIES = 4

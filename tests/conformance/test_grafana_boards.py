@@ -55,15 +55,15 @@ def listed(lines: Sequence[str]) -> str:
     return "\n".join(["", *lines])
 
 
-@pytest.mark.slow(150)
-@pytest.mark.rotating(12, turn=2)
+@pytest.mark.slow
+@pytest.mark.rotating(6, turn=4)
 @pytest.mark.peer("prometheus")
 def test_no_question_is_refused(outcome: Outcome) -> None:
     assert not outcome.refused, listed(outcome.refused)
 
 
-@pytest.mark.slow(150)
-@pytest.mark.rotating(12, turn=2)
+@pytest.mark.slow
+@pytest.mark.rotating(6, turn=4)
 @pytest.mark.peer("prometheus")
 def test_every_question_of_every_board_shows_something(outcome: Outcome) -> None:
     silent = {where: text for where, text in outcome.silent.items() if where not in SILENT}
@@ -72,15 +72,15 @@ def test_every_question_of_every_board_shows_something(outcome: Outcome) -> None
     )
 
 
-@pytest.mark.slow(150)
-@pytest.mark.rotating(12, turn=2)
+@pytest.mark.slow
+@pytest.mark.rotating(6, turn=4)
 @pytest.mark.peer("prometheus")
 def test_questions_that_are_excused_are_really_silent(outcome: Outcome) -> None:
     assert not SILENT.keys() & outcome.answered
 
 
-@pytest.mark.slow(150)
-@pytest.mark.rotating(12, turn=2)
+@pytest.mark.slow
+@pytest.mark.rotating(6, turn=4)
 @pytest.mark.peer("prometheus")
 def test_a_real_prometheus_answers_the_same(outcome: Outcome) -> None:
     assert outcome.compared >= len(outcome.answered)

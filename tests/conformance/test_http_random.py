@@ -32,7 +32,7 @@ from tests.worlds import remote_write as rw
 from tests.worlds.incidents import Teller, slow_link, straggler
 from tests.worlds.simulated_cluster import small_job, small_scenario
 
-pytestmark = pytest.mark.slow(60)
+pytestmark = pytest.mark.slow
 
 DOCUMENT = Path(__file__).parents[1] / "fixtures" / "openapi.json"
 REQUESTS = 12_000

@@ -151,7 +151,7 @@ HAS_NAMESPACES = subprocess.run(
 ).returncode == 0  # fmt: skip
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_NAMESPACES, reason="this machine allows no mount namespaces")
 def test_a_full_disk_makes_it_not_ready_and_room_ready_again(tmp_path: Path) -> None:
     """The service on a small file system of its own, which a file fills up."""

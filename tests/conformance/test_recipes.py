@@ -17,7 +17,7 @@ from tests.stands.environment import clean_environment
 from tests.test_tidy import repository_files
 from tests.tools.recipes import RECIPES, ROOT, Recipe
 
-pytestmark = pytest.mark.slow(60)
+pytestmark = pytest.mark.slow
 
 RUN_SECONDS = 600
 RESULT = re.compile(r"^(tests/\S+?)(?:\[(.*)\])? (PASSED|FAILED|ERROR|SKIPPED)", re.MULTILINE)

@@ -146,7 +146,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.rotating(2)
-@pytest.mark.slow(60)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACK)
 def test_all_tests_of_the_pack_pass_here(name: str, pack: Path) -> None:
     assert we_say(pack / name, Dialect.PROMETHEUS_3) == (True, [])

@@ -39,7 +39,7 @@ SEED = 1001
 PROCESSES = 2
 
 # Of three runs one has a case, each of the ten in its turn: three and ten have no common part.
-pytestmark = [pytest.mark.slow(150), pytest.mark.rotating(3, turn=0)]
+pytestmark = [pytest.mark.slow, pytest.mark.rotating(3, turn=0)]
 needs_faults = pytest.mark.skipif(not FAULTS, reason="this cut has no fault")
 
 

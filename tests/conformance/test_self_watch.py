@@ -310,7 +310,7 @@ group_interval_s = 1
 KNOBS = 'self_failing_seconds = 0.1\nself_service_for = "1s"\n'
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow
 def test_the_service_pages_while_its_store_refuses_every_insert(tmp_path: Path) -> None:
     """The parts as they are wired, in real time, with short thresholds."""
     with Listener() as pager:

@@ -16,7 +16,7 @@ from tests.doubles.slurm_double import SlurmDouble
 from tests.stands.acting import Stage, acting
 from tests.stands.service import eventually
 
-pytestmark = pytest.mark.slow(30)
+pytestmark = pytest.mark.slow
 
 AWAY = "http://127.0.0.1:9"
 

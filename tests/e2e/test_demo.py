@@ -18,7 +18,7 @@ from simulator.topology.model import Fabric
 from tests.stands.environment import clean_environment
 from tests.stands.service import eventually
 
-pytestmark = pytest.mark.slow(100)
+pytestmark = pytest.mark.slow
 
 HOSTS = 8
 """The fewest that a demo can have. More show nothing else, and on two cores that have other work

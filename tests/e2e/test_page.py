@@ -21,7 +21,7 @@ from tests.stands.service import ServiceProcess
 from tests.worlds.incidents import slow_link
 from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage, served
 
-pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow(90)]
+pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow]
 
 TOKEN = "a-token-of-decent-length"  # noqa: S105 - of a service that lives for a minute
 FIRST_VIEW_BYTES_MAX = 300_000

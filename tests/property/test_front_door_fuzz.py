@@ -19,7 +19,7 @@ from tests.stands.round_by_round import RoundByRound, round_by_round
 from tests.tools.cut import CUT
 from tests.worlds.hostile import NATIVE_HEADERS, NS, Point, Sending, send, sendings
 
-pytestmark = pytest.mark.slow(180)
+pytestmark = pytest.mark.slow
 
 PAGE = (
     *("/v1/hosts", "/v1/switches", "/v1/ports", "/v1/health", "/v1/holds", "/v1/actions"),

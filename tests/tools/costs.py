@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.tools.cut import DEAR, DEAR_SECONDS, TABLE
+
 PROPERTY = "cpu_seconds"
 """How a report carries it from a process that runs tests to the one that prints."""
 SHOWN = 25
@@ -56,3 +58,7 @@ class Costs:
             dearest = sorted(costs.items(), key=lambda each: -each[1])
             for place, seconds in dearest[:SHOWN]:
                 terminalreporter.write_line(f"{seconds:7.1f} s  {place}")
+        for place, seconds in sorted(self._by_file.items()):
+            if seconds > 2 * DEAR_SECONDS and place not in DEAR:  # a busy machine needs more
+                line = f"{place} costs {seconds:.0f} s and should stand in {TABLE.name}"
+                terminalreporter.write_line(line, yellow=True)

@@ -1,12 +1,16 @@
-"""Which part of the long proofs a run takes: `make test` a rotating part, `make test-all` all.
+"""Which part of the tests a run takes: `make test` a rotating part, `make test-all` all.
 
-A long proof is divided into numbered parts. A run takes one of them, by the day (days since 1970,
-UTC) plus the commit (how many commits the branch has, merges counted once). So the runs of so many
-commits of one day as there are parts take each part once, and so do the runs of so many days of one
-commit.
+Runs are numbered: the day (days since 1970, UTC) plus the commit (how many commits the branch has,
+merges counted once). So the next commit of one day has the next number, and so has the next day of
+one commit.
+
+- Dear files (`dear_files.txt`) are dealt into two halves that cost the same. A run takes one half,
+  and the next run the other.
+- A long proof is divided into numbered parts. Two runs, one for each half of the files, take one
+  part; the next two take the next.
 
 The start of a run prints its cut. TEST_CUT=DAY.COMMIT repeats it, and TEST_CUT=all
-takes everything. Tests use it in one of three ways:
+takes everything. Tests divide a proof in one of three ways:
 
 - `@pytest.mark.rotating(parts, name)`: of each test function's cases, only those of the parts run.
   Functions with the same name take the same cases; without one, each function takes its own. The
@@ -22,7 +26,7 @@ import re
 import subprocess
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -31,16 +35,46 @@ VARIABLE = "TEST_CUT"
 """Not `FABRICSCOPE_...`: the service refuses such variables that it does not know."""
 ALL = "all"
 DAY_SECONDS = 86_400
+HALVES = 2
 EXAMPLES_SHARE = 5
 """Of Hypothesis' examples a cut tries one in so many; each commit's run tries others."""
 EXAMPLES_MIN = 10
+
+TABLE = Path(__file__).parent / "dear_files.txt"
+ALWAYS = "always"
+DEAR_SECONDS = 8.0
+"""Of CPU time, from which on a file belongs into the table."""
 
 Case = TypeVar("Case")
 
 
 @dataclass(frozen=True)
+class DearFile:
+    """A line of the table."""
+
+    path: str
+    """From the root of the repository."""
+    seconds: float
+    is_always: bool
+
+
+def read_table(text: str) -> dict[str, DearFile]:
+    """By path. Raises ValueError for a line that is not SECONDS PATH [always]."""
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        seconds, path, *more = (*words, "")[: max(len(words), 2)]
+        if not seconds.isdecimal() or not path or more not in ([], [ALWAYS]):
+            raise ValueError(f"{TABLE.name}:{number}: must be SECONDS PATH [{ALWAYS}]: {line!r}")
+        found[path] = DearFile(path, float(seconds), bool(more))
+    return found
+
+
+@dataclass(frozen=True)
 class Cut:
-    """The day and the commit that choose a part, or all of them."""
+    """The day and the commit that choose parts, or all of them."""
 
     day: int
     commit: int
@@ -54,9 +88,25 @@ class Cut:
         """For random cases: the same cut draws the same ones."""
         return zlib.crc32(str(self).encode())
 
+    @property
+    def run(self) -> int:
+        return self.day + self.commit
+
+    def files(self, dear: Mapping[str, DearFile]) -> set[str]:
+        """The dear files that this run takes: half of them by cost, and those that always run."""
+        dealt = [one for one in dear.values() if not one.is_always]
+        dealt.sort(key=lambda one: (-one.seconds, one.path))
+        # As two players choose in turn: one, two, two, one, …
+        half_of = {one.path: (at + at // 2) % HALVES for at, one in enumerate(dealt)}
+        return {
+            path
+            for path in dear
+            if self.is_all or path not in half_of or half_of[path] == self.run % HALVES
+        }
+
     def parts(self, count: int) -> list[int]:
         """The numbers of the parts that are taken, of so many."""
-        return list(range(count)) if self.is_all else [(self.day + self.commit) % count]
+        return list(range(count)) if self.is_all else [self.run // HALVES % count]
 
     def choose(
         self, cases: Sequence[Case], parts: int, name: str = "", turn: int | None = None
@@ -105,3 +155,4 @@ def current() -> Cut:
 
 
 CUT = current()
+DEAR = read_table(TABLE.read_text("utf-8"))

@@ -3,27 +3,65 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
 from tests import conftest
-from tests.tools.cut import ALL, EXAMPLES_MIN, VARIABLE, Cut, commits, current, parse
+from tests.tools.cut import (
+    ALL,
+    DEAR,
+    EXAMPLES_MIN,
+    HALVES,
+    VARIABLE,
+    Cut,
+    DearFile,
+    commits,
+    current,
+    parse,
+    read_table,
+)
 
 COUNTS = st.integers(1, 40)
 MOMENTS = st.integers(0, 100_000)
 
 
 @given(COUNTS, MOMENTS, MOMENTS)
-def test_every_part_is_taken_within_as_many_days_and_within_as_many_commits(
+def test_each_half_of_the_files_takes_every_part_within_so_many_days_or_commits(
     parts: int, day: int, commit: int
 ) -> None:
-    by_day = [Cut(day + later, commit) for later in range(parts)]
-    by_commit = [Cut(day, commit + later) for later in range(parts)]
-    for cuts in (by_day, by_commit):
-        assert sorted(part for cut in cuts for part in cut.parts(parts)) == list(range(parts))
+    runs = range(HALVES * parts)
+    dear = {name: DearFile(name, 1.0, is_always=False) for name in "ab"}
+    for cuts in ([Cut(day + n, commit) for n in runs], [Cut(day, commit + n) for n in runs]):
+        taken = [
+            (file, part) for cut in cuts for file in cut.files(dear) for part in cut.parts(parts)
+        ]
+        assert sorted(taken) == [(file, part) for file in "ab" for part in range(parts)]
+
+
+@given(st.lists(st.integers(1, 300), max_size=60), MOMENTS)
+def test_halves_cost_the_same_but_for_the_dearest_file(costs: list[int], commit: int) -> None:
+    dear = {str(at): DearFile(str(at), cost, is_always=False) for at, cost in enumerate(costs)}
+    always = {"always": DearFile("always", 500.0, is_always=True)}
+    halves = [Cut(0, commit + run).files({**dear, **always}) for run in range(HALVES)]
+    assert all("always" in half for half in halves)
+    assert halves[0] | halves[1] == {*dear, *always}
+    assert halves[0] & halves[1] == set(always)
+    sums = [sum(dear[path].seconds for path in half - set(always)) for half in halves]
+    assert abs(sums[0] - sums[1]) <= max(costs, default=0)
+
+
+def test_the_table_of_dear_files_is_of_files_that_are_there() -> None:
+    assert len(DEAR) > 20
+    assert [path for path in DEAR if not (conftest.ROOT / path).is_file()] == []
+
+
+@pytest.mark.parametrize("line", ["tests/a.py 5", "5", "5 tests/a.py sometimes", "-5 tests/a.py"])
+def test_a_bad_line_of_the_table_is_named(line: str) -> None:
+    with pytest.raises(ValueError, match=r"dear_files\.txt:2: must be SECONDS PATH \[always\]"):
+        read_table(f"# comment\n{line}\n")
 
 
 @given(COUNTS, MOMENTS, MOMENTS, st.integers(0, 200), st.text())
@@ -31,7 +69,8 @@ def test_every_case_runs_in_one_of_so_many_runs(
     parts: int, day: int, commit: int, cases: int, name: str
 ) -> None:
     numbers = list(range(cases))
-    taken = [Cut(day, commit + run).choose(numbers, parts, name) for run in range(parts)]
+    runs = range(0, HALVES * parts, HALVES)
+    taken = [Cut(day, commit + run).choose(numbers, parts, name) for run in runs]
     assert sorted({case for run in taken for case in run}) == numbers
     assert all(run == sorted(run) for run in taken)
     # A run takes one part: that is what makes it short.
@@ -99,6 +138,7 @@ class FakeItem:
 
     def __init__(self, nodeid: str, *marker: object, **named: object) -> None:
         self.nodeid = nodeid
+        self.path = conftest.ROOT / nodeid.partition("::")[0]
         self.markers = [pytest.mark.rotating(*marker, **named).mark] if marker else []
 
     def iter_markers(self, name: str) -> list[pytest.Mark]:
@@ -107,19 +147,26 @@ class FakeItem:
 
 
 class FakeConfig:
-    """Notes what was left out."""
+    """Of a process that shares the tests; notes what was left out."""
 
-    def __init__(self) -> None:
+    workerinput: ClassVar = dict[str, str]()
+
+    def __init__(self, *args: str) -> None:
         self.hook, self.left_out = self, list[FakeItem]()
+        self.args = args
+        self.invocation_params = self
+        self.dir = conftest.ROOT
 
     def pytest_deselected(self, items: list[FakeItem]) -> None:
         self.left_out += items
 
 
-def kept_of(cut: Cut, items: list[FakeItem], monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def kept_of(
+    cut: Cut, items: list[FakeItem], monkeypatch: pytest.MonkeyPatch, *args: str
+) -> set[str]:
     """The tests that a run with this cut keeps; the others are counted as deselected."""
     monkeypatch.setattr(conftest, "CUT", cut)
-    config, remaining = FakeConfig(), list(items)
+    config, remaining = FakeConfig(*args), list(items)
     conftest.keep_cut(cast("Any", config), cast("Any", remaining))
     kept, left_out = ({item.nodeid for item in some} for some in (remaining, config.left_out))
     assert kept | left_out == {item.nodeid for item in items}
@@ -135,7 +182,7 @@ def test_marked_tests_run_in_turn_and_others_always(monkeypatch: pytest.MonkeyPa
         FakeItem("b.py::one", 3),
     ]
     names = {item.nodeid for item in items}
-    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(5)]
+    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(0, 10, 2)]
     assert set.union(*runs) == names
     assert all({item.nodeid for item in plain} <= run for run in runs)
     assert max(map(len, runs)) <= 3 + 2 + 1
@@ -152,6 +199,29 @@ def test_functions_with_one_name_take_the_same_cases(monkeypatch: pytest.MonkeyP
 
 def test_of_dear_tests_with_turns_no_run_has_two(monkeypatch: pytest.MonkeyPatch) -> None:
     items = [FakeItem(f"a.py::dear{turn}", 3, turn=turn) for turn in range(3)]
-    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(3)]
+    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(0, 6, 2)]
     assert sorted(map(len, runs)) == [1, 1, 1]
     assert set.union(*runs) == {item.nodeid for item in items}
+
+
+FILES = {name: DearFile(name, cost, is_always=False) for name, cost in (("b.py", 9), ("c.py", 90))}
+
+
+def test_a_run_takes_half_of_the_dear_files_and_one_that_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conftest, "DEAR", FILES)
+    items = [FakeItem(f"{name}.py::test") for name in "abc"]
+    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(2)]
+    assert [len(run) for run in runs] == [2, 2]
+    assert set.union(*runs) == {item.nodeid for item in items}
+    assert kept_of(Cut(7, 0), items, monkeypatch, "b.py", "c.py") == {item.nodeid for item in items}
+
+
+def test_where_processes_share_the_tests_the_dearest_files_come_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conftest, "DEAR", FILES)
+    items = [FakeItem(f"{name}.py::test") for name in "abcd"]
+    conftest.pytest_collection_modifyitems(cast("Any", FakeConfig("x::y")), cast("Any", items))
+    assert [item.nodeid[0] for item in items] == list("cbad")

@@ -1,7 +1,6 @@
 """The house keeps its promises: peers start, golden files compare, tests cannot reach outside."""
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -75,23 +74,6 @@ def test_a_missing_peer_is_skipped_and_named_but_fails_ci(
     )
     assert "missing peer: vmalert" in done.stdout.splitlines()[-2]
     assert ("1 error" if mode == "ci" else "1 skipped") in done.stdout.splitlines()[-1]
-
-
-def test_where_processes_share_the_tests_the_longest_files_come_first(tmp_path: Path) -> None:
-    marks = {"a": "", "b": "(7)", "c": "(90)", "d": None}
-    for name, mark in marks.items():
-        marked = "" if mark is None else f"@pytest.mark.slow{mark}\n"
-        text = f"import pytest\n{marked}def test_it() -> None: ...\ndef test_too() -> None: ...\n"
-        (tmp_path / f"test_{name}.py").write_text(text)
-
-    def order(*words: str) -> str:
-        command = [*PYTEST, "-v", *words, str(tmp_path)]
-        done = subprocess.run(command, cwd=peers.ROOT, capture_output=True, text=True, check=True)
-        # One process says PASSED behind the name, several before it.
-        return "".join(re.findall(r"(?m)^(?=.*PASSED).*test_(\w)\.py::test_it", done.stdout))
-
-    assert order() == "abcd"
-    assert order(*SHARED) == "cabd"
 
 
 def test_a_port_is_given_out_once() -> None:
