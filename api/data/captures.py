@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from api.base.errors import Problem
 from api.base.limits import CAPTURES_PENDING_MAX
 from api.data.inventory.captures import Capture, CaptureEnd
+from api.data.inventory.records import CaptureState
 from api.data.inventory.repository import Inventory
-from api.data.inventory.tables import CaptureState
 from collector.contract.errors import InventoryError
 from collector.contract.model import Event
 from collector.contract.wire import CAPTURES_MAX, CaptureRequest

@@ -8,10 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from api.base.edited import Stamp, is_being_written, stamp_of
-from api.data.inventory.repository import Inventory
 from api.fabric.file import TopologyDocument, naming, read_file, topology_of
 from api.fabric.graph import Graph, compile_graph
 from api.fabric.mistake import Mistake
@@ -24,6 +23,9 @@ from api.fabric.spread import Spread, edge_paths
 from api.fabric.tiers import with_tiers
 from collector.contract.errors import SettingsError
 from collector.contract.identity import PortId
+
+if TYPE_CHECKING:  # it brings SQLAlchemy, which `diagnose` does not need
+    from api.data.inventory.repository import Inventory
 
 CACHE_SECONDS: Final = 5.0
 """How old an answer may be. Cables move more slowly, and to build a topology of 4,096 hosts takes

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from api.base.quarantine import Quarantine
-from api.data.inventory.links import FabricDevice, FabricPort, FabricRows, LinkTables
-from api.data.inventory.records import FabricEnd, Host
-from api.data.inventory.tables import DeviceKind, HostRole
+from api.data.inventory.records import (
+    DeviceKind,
+    FabricDevice,
+    FabricEnd,
+    FabricPort,
+    FabricRows,
+    Host,
+    HostRole,
+)
 from api.fabric.directory import EndFact, NicFact, PortFact, SwitchFact
 from api.fabric.model import Conflict, Link, Node, NodeKind, Port, Topology, make_topology
 from api.fabric.rails import NicPlace, rails_of
 from api.fabric.resolve import Resolved, other_end, resolve
 from collector.contract.identity import PortId, odd_part
+
+if TYPE_CHECKING:  # it brings SQLAlchemy, which `diagnose` does not need
+    from api.data.inventory.links import LinkTables
 
 STATE_BELIEVED: Final = dt.timedelta(minutes=10)
 """The state of a port that was not reported for this long is unknown. The service refreshes states

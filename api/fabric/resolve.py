@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from api.data.inventory.links import UP_STATES
+from api.data.inventory.records import UP_STATES
 from api.fabric.directory import Directory, EndFact, NicFact, PortFact, SwitchFact
 from api.fabric.model import Conflict, Link, Node, NodeKind
 from collector.contract.errors import IdentityError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from api.data.inventory.job_model import JobFound, JobRank, Origin
+from api.data.inventory.records import DeviceKind
 from api.data.inventory.repository import Inventory
-from api.data.inventory.tables import DeviceKind
 from api.jobs.facts import Facts, nearest_devices
 
 PATH, ADDRESS = "pci_path", "pci_bus_id"

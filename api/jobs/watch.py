@@ -17,9 +17,8 @@ import msgspec
 from api.data.inventory.engine import InventoryRefusedError
 from api.data.inventory.job_model import JobFound, KnownJob, Member
 from api.data.inventory.job_rows import moment, nanoseconds
-from api.data.inventory.records import Job
+from api.data.inventory.records import Job, JobOrigin
 from api.data.inventory.repository import Inventory
-from api.data.inventory.tables import JobOrigin
 from api.data.store.store import Store
 from api.jobs.devices import KnownDevices
 from api.jobs.facts import Facts, facts_of, to_event

@@ -15,9 +15,9 @@ from api.base.limits import (
 from api.data.inventory import health as health_tables
 from api.data.inventory.actions import TooManyHoldsError
 from api.data.inventory.health import NumberedTurn
+from api.data.inventory.records import DeviceKind
 from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, Sighting
-from api.data.inventory.tables import DeviceKind
 from collector.contract.units import NS
 from tests.stands.holding import end_hold, set_hold
 

@@ -22,10 +22,10 @@ from api.data.inventory import migrate
 from api.data.inventory.batches import SEQUENCE_MAX, BatchRun
 from api.data.inventory.engine import InventoryRefusedError, open_engine
 from api.data.inventory.merge import EPOCH
-from api.data.inventory.records import Device, Host, Port
+from api.data.inventory.records import Device, DeviceKind, Host, Port
 from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, PortValues, Sighting
-from api.data.inventory.tables import Base, DeviceKind
+from api.data.inventory.tables import Base
 from collector.contract.errors import InventoryError
 from collector.contract.identity import PortId
 from tests.tools.cut import CUT

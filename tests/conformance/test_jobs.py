@@ -17,9 +17,8 @@ from api.data.inventory.job_model import (
     said,
 )
 from api.data.inventory.jobs import JobConflictError
-from api.data.inventory.records import JobChange, JobSaid, RankSaid
+from api.data.inventory.records import JobChange, JobOrigin, JobSaid, JobState, RankSaid
 from api.data.inventory.repository import Inventory
-from api.data.inventory.tables import JobOrigin, JobState
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import canonical_labels
 

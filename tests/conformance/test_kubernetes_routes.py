@@ -12,8 +12,8 @@ from unittest.mock import patch
 import httpx
 import pytest
 
+from api.data.inventory.records import DeviceKind
 from api.data.inventory.sightings import LinkEnd, Observation, Sighting
-from api.data.inventory.tables import DeviceKind
 from api.fabric import cache
 from api.fleet.health import board
 from api.oncall.evaluate import lead, task

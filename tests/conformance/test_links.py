@@ -10,10 +10,9 @@ import pytest
 from api.data.inventory import cabling_spans, link_rows
 from api.data.inventory.cabling_spans import UNPLUGGED_SECONDS
 from api.data.inventory.links import LOOK_BACK
-from api.data.inventory.records import Cabling
+from api.data.inventory.records import Cabling, DeviceKind, HostRole
 from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, PortValues, sight
-from api.data.inventory.tables import DeviceKind, HostRole
 from api.fabric.model import Conflict, Link, NodeKind, Topology, make_topology
 from api.fabric.model import Port as TopologyPort
 from api.fabric.read import read_topology

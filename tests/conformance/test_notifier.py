@@ -17,8 +17,8 @@ from alerts.rulebook.model import Alert
 from alerts.rulebook.notices import Matcher, Notice, Operator, Route, Silence, Status, Why
 from api.base.metrics import ServiceMetrics
 from api.data.inventory import notices as notices_tables
+from api.data.inventory.records import NoticeState
 from api.data.inventory.repository import Inventory
-from api.data.inventory.tables import NoticeState
 from api.oncall.evaluate.lead import EVALUATOR, Lead
 from api.oncall.notify.http import Delivery, Outcome, make_client
 from api.oncall.notify.outbox import Outbox

@@ -12,10 +12,9 @@ import msgspec
 import pytest
 
 from api.base.limits import PLACEMENT_HOSTS_MAX, PLACEMENT_SETS_MAX
-from api.data.inventory.records import JobChange, JobSaid, RankSaid
+from api.data.inventory.records import JobChange, JobSaid, JobState, RankSaid
 from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, PortValues, sight
-from api.data.inventory.tables import JobState
 from api.fleet.placement import floors as placing
 from collector.contract.catalog import load_catalog
 from simulator.topology.build import ClusterSpec, build

@@ -9,9 +9,9 @@ from sqlalchemy import text
 
 from api.data.inventory import migrate
 from api.data.inventory.engine import open_engine
+from api.data.inventory.records import HostRole
 from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, Sighting
-from api.data.inventory.tables import HostRole
 from api.fabric.read import read_topology
 from collector.contract import wire
 from collector.contract.identity import LinkId, PortId

@@ -12,9 +12,9 @@ import pytest
 
 from api.base.limits import TOKENS_KEPT_DAYS
 from api.data.inventory import tokens as tokens_tables
+from api.data.inventory.records import DeviceKind
 from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, Sighting
-from api.data.inventory.tables import DeviceKind
 from api.data.inventory.token_model import Scope, Token
 from api.http.settings import ServiceSettings
 from api.http.tokens.scopes import INCLUDED, SCOPES

@@ -16,8 +16,9 @@ from api.base.limits import (
     PAGE_DEFAULT,
 )
 from api.data.inventory.database import Part, before_nul, table_of
+from api.data.inventory.records import CaptureState
 from api.data.inventory.sightings import is_name
-from api.data.inventory.tables import CaptureRow, CaptureState
+from api.data.inventory.tables import CaptureRow
 
 CAPTURES: Final = table_of(CaptureRow)
 PENDING: Final = (CaptureState.WAITING.value, CaptureState.HANDED.value)

@@ -23,8 +23,9 @@ from api.data.inventory.database import Part, append, before_nul, table_of
 from api.data.inventory.ghosts import is_ghost
 from api.data.inventory.incidents import is_holder, moment_of
 from api.data.inventory.links import LOOK_BACK
+from api.data.inventory.records import HostRole
 from api.data.inventory.sightings import is_name
-from api.data.inventory.tables import HealthTurnRow, HoldRow, HostRole, HostRow
+from api.data.inventory.tables import HealthTurnRow, HoldRow, HostRow
 from collector.contract.units import NS
 
 HOSTS: Final = table_of(HostRow)

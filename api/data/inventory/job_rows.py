@@ -16,16 +16,8 @@ from sqlalchemy.sql.expression import bindparam
 
 from api.data.inventory.database import Row, execute_all, in_pieces, insert_into, table_of, upsert
 from api.data.inventory.job_model import FACTS, CommunicatorFound, JobRank, Origin, merged, said
-from api.data.inventory.records import RankSaid
-from api.data.inventory.tables import (
-    CommunicatorRow,
-    JobHostRow,
-    JobOrigin,
-    JobRankRow,
-    JobRow,
-    JobState,
-    MemberRow,
-)
+from api.data.inventory.records import JobOrigin, JobState, RankSaid
+from api.data.inventory.tables import CommunicatorRow, JobHostRow, JobRankRow, JobRow, MemberRow
 
 JOBS: Final = table_of(JobRow)
 JOB_HOSTS: Final = table_of(JobHostRow)

@@ -12,8 +12,8 @@ from api.data.inventory.database import Row
 from api.data.inventory.job_model import JobRank, Origin, said
 from api.data.inventory.job_rows import change_row, open_job, write_hosts, write_ranks
 from api.data.inventory.merge import NO_RANK, JobKey, Seen, Things
+from api.data.inventory.records import JobOrigin, JobState
 from api.data.inventory.sightings import RANK_MAX
-from api.data.inventory.tables import JobOrigin, JobState
 from collector.contract.identity import whole_number
 
 PID_MAX: Final = (1 << 32) - 1

@@ -31,9 +31,16 @@ from api.data.inventory.job_rows import (
     write_hosts,
     write_ranks,
 )
-from api.data.inventory.records import Communicator, CommunicatorMember, Job, JobChange, JobSaid
+from api.data.inventory.records import (
+    Communicator,
+    CommunicatorMember,
+    Job,
+    JobChange,
+    JobOrigin,
+    JobSaid,
+    JobState,
+)
 from api.data.inventory.sightings import is_name
-from api.data.inventory.tables import JobOrigin, JobState
 from collector.contract.errors import InventoryError
 
 DIFFERENCES_SHOWN_MAX: Final = 10

@@ -12,9 +12,18 @@ from sqlalchemy import Connection, Select, func, or_, select
 from api.data.inventory.cabling_spans import NOBODY, UNPLUGGED
 from api.data.inventory.database import Part, Record, in_pieces, table_of
 from api.data.inventory.link_rows import CABLINGS, lock_hosts, write_links
-from api.data.inventory.records import Cabling, FabricEnd, Host
+from api.data.inventory.records import (
+    UP_STATES,
+    Cabling,
+    DeviceKind,
+    FabricDevice,
+    FabricEnd,
+    FabricPort,
+    FabricRows,
+    Host,
+)
 from api.data.inventory.sightings import PEER_LABELS, LinkEnd, is_name
-from api.data.inventory.tables import DeviceKind, DeviceRow, HostRow, PortRow
+from api.data.inventory.tables import DeviceRow, HostRow, PortRow
 from collector.contract.errors import InventoryError
 from collector.contract.identity import PortId
 
@@ -31,8 +40,6 @@ UNPLUGGED_LOOKED_AT_MAX: Final = 10_000
 """Ends that one round checks for a lost neighbour, those first that lost it last.
 The ends of a poller that died are among them and stay as they are."""
 
-UP_STATES: Final = frozenset({"active", "active_defer"})
-"""States of a port whose link is up."""
 
 PORTS: Final = table_of(PortRow)
 DEVICES: Final = table_of(DeviceRow)
@@ -40,43 +47,6 @@ HOSTS: Final = table_of(HostRow)
 
 Place = tuple[str, str, str]
 """Host, device, port."""
-
-
-class FabricDevice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A device's columns that a topology needs: there are many rows, and times cost most."""
-
-    host: str
-    kind: str
-    device: str
-    driver: str | None
-    attributes: dict[str, str]
-
-
-class FabricPort(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A port's columns that a topology needs."""
-
-    host: str
-    device: str
-    port: str
-    link_layer: str | None
-    state: str | None
-    rate_bits_per_second: int | None
-    netdev: str | None
-    guid: str | None
-    last_seen: datetime
-    description: str | None
-
-
-class FabricRows(msgspec.Struct, frozen=True):
-    """All of the inventory that a topology is made of, as it was read in one transaction."""
-
-    hosts: list[Host]
-    """Switches too."""
-    devices: list[FabricDevice]
-    """RDMA devices, switches and network interfaces."""
-    ports: list[FabricPort]
-    ends: list[FabricEnd]
-    """Without ends that report no neighbour."""
 
 
 class Signs(msgspec.Struct, frozen=True):

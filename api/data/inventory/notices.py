@@ -44,8 +44,9 @@ from api.data.inventory.database import (
     upsert,
 )
 from api.data.inventory.incidents import is_holder, moment_of
+from api.data.inventory.records import NoticeState
 from api.data.inventory.sightings import is_name
-from api.data.inventory.tables import NoticeRow, NoticeState, SilenceRow, TalkRow
+from api.data.inventory.tables import NoticeRow, SilenceRow, TalkRow
 
 TALKS: Final = table_of(TalkRow)
 NOTICES: Final = table_of(NoticeRow)

@@ -10,7 +10,8 @@ from sqlalchemy import func, select
 from api.base.limits import PLACEMENT_PLACES_MAX
 from api.data.inventory.database import Part, table_of
 from api.data.inventory.job_rows import JOB_HOSTS, JOB_RANKS, JOBS
-from api.data.inventory.tables import DeviceKind, DeviceRow, JobState
+from api.data.inventory.records import DeviceKind, JobState
+from api.data.inventory.tables import DeviceRow
 
 DEVICES: Final = table_of(DeviceRow)
 

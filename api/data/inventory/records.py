@@ -2,11 +2,82 @@
 
 from __future__ import annotations
 
+import enum
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
-from api.data.inventory.tables import DeviceKind, HostRole, JobOrigin, JobState
+UP_STATES: Final = frozenset({"active", "active_defer"})
+"""States of a port whose link is up."""
+
+
+class DeviceKind(enum.StrEnum):
+    """What sort of device; part of its key, because udev may name an HCA and its netdev alike."""
+
+    RDMA = "rdma"
+    """An InfiniBand or RoCE device, as in /sys/class/infiniband: it has ports."""
+    NIC = "nic"
+    """A network interface, as in /sys/class/net."""
+    GPU = "gpu"
+    """By its index."""
+    SWITCH = "switch"
+    """A switch: the host of the same name has no other device."""
+
+
+class HostRole(enum.StrEnum):
+    """What a row of `hosts` is."""
+
+    HOST = "host"
+    SWITCH = "switch"
+
+
+class CaptureState(enum.StrEnum):
+    """How far a request for raw samples has come."""
+
+    WAITING = "waiting"
+    """For the receipt of the agent's next batch, which hands it over."""
+    HANDED = "handed"
+    """The agent has it from a receipt."""
+    FINISHED = "finished"
+    REFUSED = "refused"
+    """By the agent, which has no counter that it samples, or too many requests."""
+    LOST = "lost"
+    """The sampler ended before it had sent them."""
+    EXPIRED = "expired"
+    """The agent never reported how it ended."""
+
+
+class NoticeState(enum.StrEnum):
+    """How far a notice has come."""
+
+    WAITING = "waiting"
+    """For its receiver to accept it."""
+    SENT = "sent"
+    SUPERSEDED = "superseded"
+    """A newer one about the same alerts replaced it."""
+    REFUSED = "refused"
+    """By the receiver, for what it is: trying again would not help."""
+    DROPPED = "dropped"
+    """There were too many, or its receiver is no longer configured."""
+
+
+class JobOrigin(enum.StrEnum):
+    """The source of a job's existence; the first of these that applies."""
+
+    REGISTERED = "registered"
+    """A client, by `POST /v1/jobs`."""
+    SCHEDULER = "scheduler"
+    """A scheduler, through the environment of its processes as an agent reads it."""
+    INFERRED = "inferred"
+    """Inference: its processes were seen to communicate with each other."""
+
+
+class JobState(enum.StrEnum):
+    """Whether a job still runs, as far as is known."""
+
+    RUNNING = "running"
+    ENDED = "ended"
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,3 +246,40 @@ class JobChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ranks: list[RankSaid] = []
     groups: dict[str, list[list[int]]] | msgspec.UnsetType = msgspec.UNSET
     attributes: dict[str, str | None] = {}
+
+
+class FabricDevice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A device's columns that a topology needs: there are many rows, and times cost most."""
+
+    host: str
+    kind: str
+    device: str
+    driver: str | None
+    attributes: dict[str, str]
+
+
+class FabricPort(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A port's columns that a topology needs."""
+
+    host: str
+    device: str
+    port: str
+    link_layer: str | None
+    state: str | None
+    rate_bits_per_second: int | None
+    netdev: str | None
+    guid: str | None
+    last_seen: datetime
+    description: str | None
+
+
+class FabricRows(msgspec.Struct, frozen=True):
+    """All of the inventory that a topology is made of, as it was read in one transaction."""
+
+    hosts: list[Host]
+    """Switches too."""
+    devices: list[FabricDevice]
+    """RDMA devices, switches and network interfaces."""
+    ports: list[FabricPort]
+    ends: list[FabricEnd]
+    """Without ends that report no neighbour."""

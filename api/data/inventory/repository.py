@@ -42,9 +42,9 @@ from api.data.inventory.links import LinkTables
 from api.data.inventory.merge import Key, Seen, Stamped, Tally, Things, join
 from api.data.inventory.notices import NoticeTables, SilenceTables
 from api.data.inventory.placing import PlaceTables
-from api.data.inventory.records import Agent, Device, Host, Port
+from api.data.inventory.records import Agent, Device, DeviceKind, Host, HostRole, Port
 from api.data.inventory.sightings import Observation, PortValues, Sighting, is_name
-from api.data.inventory.tables import AgentRow, DeviceKind, DeviceRow, HostRole, HostRow, PortRow
+from api.data.inventory.tables import AgentRow, DeviceRow, HostRow, PortRow
 from api.data.inventory.tokens import TokenTables
 from collector.contract.identity import PortId
 

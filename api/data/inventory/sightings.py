@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from api.base.host_names import without_port
-from api.data.inventory.tables import DeviceKind, HostRole
+from api.data.inventory.records import DeviceKind, HostRole
 from collector.contract.catalog import Alias, Catalog, Kind, Metric, Target
 from collector.contract.identity import METRIC_LABEL, Labels, printable, whole_number
 

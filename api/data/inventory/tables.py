@@ -10,7 +10,6 @@ people filter by are columns of their own, the others are in `attributes`.
 
 from __future__ import annotations
 
-import enum
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -30,25 +29,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedColumn, mapped_column
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-
-class DeviceKind(enum.StrEnum):
-    """What sort of device; part of its key, because udev may name an HCA and its netdev alike."""
-
-    RDMA = "rdma"
-    """An InfiniBand or RoCE device, as in /sys/class/infiniband: it has ports."""
-    NIC = "nic"
-    """A network interface, as in /sys/class/net."""
-    GPU = "gpu"
-    """By its index."""
-    SWITCH = "switch"
-    """A switch: the host of the same name has no other device."""
-
-
-class HostRole(enum.StrEnum):
-    """What a row of `hosts` is."""
-
-    HOST = "host"
-    SWITCH = "switch"
+from api.data.inventory.records import HostRole
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -192,22 +173,6 @@ class AgentRow(Base):
     batches_missing: Mapped[int] = mapped_column(BigInteger)
 
 
-class CaptureState(enum.StrEnum):
-    """How far a request for raw samples has come."""
-
-    WAITING = "waiting"
-    """For the receipt of the agent's next batch, which hands it over."""
-    HANDED = "handed"
-    """The agent has it from a receipt."""
-    FINISHED = "finished"
-    REFUSED = "refused"
-    """By the agent, which has no counter that it samples, or too many requests."""
-    LOST = "lost"
-    """The sampler ended before it had sent them."""
-    EXPIRED = "expired"
-    """The agent never reported how it ended."""
-
-
 class CaptureRow(Base):
     """A request for an agent's raw fast samples."""
 
@@ -303,20 +268,6 @@ class RuleGroupRow(Base):
 # --- notices ------------------------------------------------------------------------------------
 
 
-class NoticeState(enum.StrEnum):
-    """How far a notice has come."""
-
-    WAITING = "waiting"
-    """For its receiver to accept it."""
-    SENT = "sent"
-    SUPERSEDED = "superseded"
-    """A newer one about the same alerts replaced it."""
-    REFUSED = "refused"
-    """By the receiver, for what it is: trying again would not help."""
-    DROPPED = "dropped"
-    """There were too many, or its receiver is no longer configured."""
-
-
 class TalkRow(Base):
     """The last state of a group of alerts sent to a receiver. The key is a digest of its name."""
 
@@ -408,24 +359,6 @@ class HealthTurnRow(Base):
 
 
 # --- jobs ---------------------------------------------------------------------------------------
-
-
-class JobOrigin(enum.StrEnum):
-    """The source of a job's existence; the first of these that applies."""
-
-    REGISTERED = "registered"
-    """A client, by `POST /v1/jobs`."""
-    SCHEDULER = "scheduler"
-    """A scheduler, through the environment of its processes as an agent reads it."""
-    INFERRED = "inferred"
-    """Inference: its processes were seen to communicate with each other."""
-
-
-class JobState(enum.StrEnum):
-    """Whether a job still runs, as far as is known."""
-
-    RUNNING = "running"
-    ENDED = "ended"
 
 
 class JobRow(Base):

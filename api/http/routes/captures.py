@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from api.base.errors import Problem, decode_json
 from api.base.limits import CAPTURE_DEVICES_MAX, CAPTURE_SECONDS_MAX, PAGE_DEFAULT
 from api.data.inventory.captures import Capture
-from api.data.inventory.tables import CaptureState
+from api.data.inventory.records import CaptureState
 from api.http.context import Parts
 from api.http.routes.shared.answers import body_of
 from api.http.routes.shared.bodies import receive

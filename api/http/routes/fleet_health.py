@@ -15,7 +15,7 @@ from alerts.health.model import Charge, HealthState, Target, TargetKind, Turn
 from api.base.limits import HEALTH_WAIT_SECONDS_MAX, PAGE_MAX
 from api.base.packing import PACKED_BYTES_MIN, takes_gzip
 from api.data.inventory.health import NumberedTurn, unix_ns
-from api.data.inventory.tables import DeviceKind
+from api.data.inventory.records import DeviceKind
 from api.fleet.health.answers import (
     WELL,
     Asked,

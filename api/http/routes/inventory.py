@@ -14,8 +14,7 @@ from pydantic import BaseModel, Field
 from alerts.health.model import SEVERITY, HealthState, Target
 from api.base.errors import Problem
 from api.base.limits import PAGE_DEFAULT
-from api.data.inventory.records import Host
-from api.data.inventory.tables import HostRole
+from api.data.inventory.records import Host, HostRole
 from api.fleet.health.answers import Asked, Fleet, ThingEntry
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import copied

@@ -14,8 +14,7 @@ from pydantic import BaseModel, Field
 from api.base.errors import Problem
 from api.base.limits import JOB_COMMUNICATORS_SHOWN_MAX, PAGE_DEFAULT
 from api.data.inventory.jobs import JobConflictError
-from api.data.inventory.records import Job, JobChange, JobSaid
-from api.data.inventory.tables import JobOrigin, JobState
+from api.data.inventory.records import Job, JobChange, JobOrigin, JobSaid, JobState
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import body_of
 from api.http.routes.shared.bodies import receive

@@ -25,7 +25,7 @@ from api.base.limits import (
 )
 from api.data.inventory.incidents import moment_of
 from api.data.inventory.notices import KeptNotice
-from api.data.inventory.tables import NoticeState
+from api.data.inventory.records import NoticeState
 from api.http.context import Parts
 from api.http.routes.shared.answers import CONFLICT, answer, copied, documented
 from api.http.routes.shared.bodies import receive

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from alerts.window.series import Place, Places
-from api.data.inventory.repository import Inventory
+
+if TYPE_CHECKING:  # it brings SQLAlchemy, which `diagnose` does not need
+    from api.data.inventory.repository import Inventory
 
 
 def job_ranks_of(inventory: Inventory, job: str) -> dict[tuple[str, int], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,8 +25,7 @@ from alerts.window.model import (
 )
 from alerts.window.split import distinct
 from api.data.inventory.job_model import JobRank
-from api.data.inventory.repository import Inventory
-from api.data.inventory.tables import JobState
+from api.data.inventory.records import JobState
 from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
 from api.jobs.correlate.baseline import Baselines, read_baselines
@@ -41,6 +40,9 @@ from collector.contract.identity import GPU_MAX, PortId, metric_id, odd_part, wh
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
+
+if TYPE_CHECKING:  # it brings SQLAlchemy, which `diagnose` does not need
+    from api.data.inventory.repository import Inventory
 
 log = logging.getLogger(__name__)
 

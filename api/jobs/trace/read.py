@@ -15,8 +15,8 @@ from alerts.window.model import JobWindow, Rank
 from alerts.window.steps import infer_bounds, measure_steps, to_work
 from api.base.errors import Problem
 from api.base.limits import TRACE_RECORDS_MAX, TRACE_SPANS_MAX
+from api.data.inventory.records import JobState
 from api.data.inventory.repository import Inventory
-from api.data.inventory.tables import JobState
 from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
 from api.jobs.correlate.places import job_ranks_of

@@ -11,8 +11,8 @@ import msgspec
 from alerts.finding import Finding
 from alerts.window.model import JobWindow, Window
 from api.base.limits import EXPLAIN_EVENTS_MAX, EXPLAIN_JOBS_MAX
+from api.data.inventory.records import JobState
 from api.data.inventory.repository import Inventory
-from api.data.inventory.tables import JobState
 from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
 from api.jobs.correlate.windows import WindowReader

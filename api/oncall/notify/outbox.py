@@ -17,8 +17,8 @@ from random import Random
 from alerts.rulebook.notices import Notice
 from api.base.metrics import ServiceMetrics
 from api.base.steady import Steady
+from api.data.inventory.records import NoticeState
 from api.data.inventory.repository import Inventory
-from api.data.inventory.tables import NoticeState
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
 from api.oncall.notify.direct import Delivered
 from api.oncall.notify.http import RETRY_AFTER_SECONDS_MAX, Delivery, Outcome

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.data.inventory.merge import EPOCH, Tally, join
+from api.data.inventory.records import DeviceKind
 from api.data.inventory.sightings import Observation, Sighting
-from api.data.inventory.tables import DeviceKind
 
 ATTRIBUTES = st.dictionaries(
     st.sampled_from(["firmware", "netdev", "x"]), st.sampled_from(["1", "2", "3"])

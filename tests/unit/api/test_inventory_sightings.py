@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.base.host_names import without_port
+from api.data.inventory.records import DeviceKind
 from api.data.inventory.sightings import (
     ATTRIBUTE_CHARS_MAX,
     NAME_BYTES_MAX,
@@ -17,7 +18,6 @@ from api.data.inventory.sightings import (
     Sighting,
     sight,
 )
-from api.data.inventory.tables import DeviceKind
 from collector.contract.catalog import Catalog, load_catalog, parse_catalog_file
 from collector.contract.identity import canonical_labels
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from api.data.inventory.feed import InventoryFeed
+from api.data.inventory.records import DeviceKind
 from api.data.inventory.sightings import LinkEnd, Observation, PortValues, Sighting, sight
-from api.data.inventory.tables import DeviceKind
 from api.fabric.rails import NicPlace, rails_of
 from collector.contract.catalog import load_catalog
 from tests.worlds.link_ends import series

@@ -10,8 +10,7 @@ from fastapi import Query
 from api.base.errors import Problem
 from api.base.limits import NAME_CHARS_MAX
 from api.base.times import parse_range_ms
-from api.data.inventory.records import Job
-from api.data.inventory.tables import JobState
+from api.data.inventory.records import Job, JobState
 from api.data.selectors import STORE_MS_MAX
 from api.http.context import Context
 from api.http.turns import ANSWER_KEPT_SECONDS
