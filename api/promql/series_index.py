@@ -271,12 +271,12 @@ def newest_samples(
 
 
 def head_stats(store: Store, most: int) -> dict[str, Any]:
-    """Of the newest day with series; ``most`` bounds each list. There are no chunks: 0."""
+    """Of the newest day with samples; ``most`` bounds each list. There are no chunks: 0."""
     pairs = f"""
         SELECT label, value, count() AS series FROM series FINAL
         ARRAY JOIN arrayConcat(labels.keys, ['{METRIC_LABEL}']) AS label,
                    arrayConcat(labels.values, [CAST(metric_name, 'String')]) AS value
-        WHERE day = (SELECT max(day) FROM series) GROUP BY label, value
+        WHERE day = (SELECT max(toDate(time)) FROM samples) GROUP BY label, value
     """  # noqa: S608 - no text of anybody
     by_label = store.query(
         f"SELECT label AS name, count() AS distinct, sum(series * length(value)) AS bytes, "  # noqa: S608

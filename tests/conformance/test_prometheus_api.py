@@ -14,6 +14,9 @@ import httpx
 import pytest
 
 from api.base.limits import FORM_BYTES_MAX, FORM_FIELDS_MAX, SELECTORS_MAX
+from api.data.ingest.columns import MS_PER_DAY
+from api.data.ingest.commit import series_rows
+from api.data.ingest.series import NewSeries
 from collector.contract.catalog import load_catalog
 from tests.oracles import promql_oracle
 from tests.stands.service import InProcess, in_process
@@ -507,6 +510,8 @@ def test_metadata_is_the_catalog_s_and_the_senders(service: InProcess) -> None:
 
 
 def test_where_series_come_from(service: InProcess) -> None:
+    tomorrow = NewSeries(NOW_MS // MS_PER_DAY + 1, 1, (("__name__", "ahead"),))
+    service.store.insert_arrow("series", series_rows([tomorrow]))
     status = get(service, "status/tsdb", limit=2)
     assert status["headStats"] == {
         "numSeries": 7,

@@ -126,6 +126,7 @@ class Meter:
         return max(1, min(seconds, int(MINUTE_SECONDS)))
 
 
+NO_IDENTITIES: UInt64s = np.empty(0, dtype=np.uint64)
 REGISTERS = 1_024
 REGISTER_BITS = 10
 
@@ -191,6 +192,7 @@ class Account:
         self._hosts = Meter(sizes.hosts_new, sizes.hosts_at_once, now_s)
         self._today = 0
         self._alive = Distinct()
+        self._tomorrow = Distinct()
 
     def enter(self, now_s: float) -> None:
         """Raise Over while earlier requests' bytes or samples have not been paid off."""
@@ -211,7 +213,8 @@ class Account:
         """What a request that is decoded now may bring."""
         with self._lock:
             if day != self._today:
-                self._today, self._alive = day, Distinct()
+                self._alive = self._tomorrow if day == self._today + 1 else Distinct()
+                self._today, self._tomorrow = day, Distinct()
             left = self.sizes.series_day - len(self._alive)
             series = self._series.level(now_s)
             return Allowance(
@@ -223,12 +226,16 @@ class Account:
                 is_hosts_full=self._hosts.level(now_s) >= self._hosts.holds,
             )
 
-    def settle(self, samples: int, identities: UInt64s, learned: int, hosts: int) -> None:
+    def settle(
+        self, samples: int, identities: UInt64s, ahead: UInt64s, learned: int, hosts: int
+    ) -> None:
         """Count what a request brought: its samples, its new series and its new hosts.
 
-        Series that were only learned (and then refused by another rule) cost work, too.
+        Series that were only learned (and then refused by another rule) cost work, too. Those that
+        were written ``ahead`` of tomorrow are not new, and will not be then.
         """
         with self._lock:
+            self._tomorrow.add(ahead)
             self._samples.take(samples)
             self._series.take(max(learned, len(identities)))
             self._hosts.take(hosts)
@@ -311,9 +318,16 @@ class Allowance:
             raise self._account.over(HOSTS_NEW, len(news))
         self.new_hosts.update(news)
 
-    def settle(self, samples: int, identities: UInt64s, known: KnownHosts) -> None:
+    def settle(
+        self,
+        samples: int,
+        identities: UInt64s,
+        known: KnownHosts,
+        ahead: UInt64s = NO_IDENTITIES,
+    ) -> None:
         known.update(self.new_hosts)
-        self._account.settle(samples, identities, self._learned, len(self.new_hosts))
+        hosts = len(self.new_hosts)
+        self._account.settle(samples, identities, ahead, self._learned, hosts)
 
     def over(self, rule: str, count: int) -> Over:
         return self._account.over(rule, count)

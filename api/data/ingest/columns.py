@@ -101,6 +101,10 @@ class Acceptance(msgspec.Struct, frozen=True):
             now_ms - retention_days * MS_PER_DAY, now_ms + ACCEPT_FUTURE_SECONDS * MS_PER_SECOND
         )
 
+    @property
+    def now_ms(self) -> int:
+        return self.latest_ms - ACCEPT_FUTURE_SECONDS * MS_PER_SECOND
+
     def apply(self, columns: SampleColumns) -> tuple[SampleColumns, dict[str, int]]:
         if not len(columns):
             return columns, {}

@@ -14,7 +14,6 @@ import numpy as np
 
 from api.base.host_names import ANY_HOST, Hosts
 from api.data.ingest.budgets import Allowance, KnownHosts
-from api.data.ingest.columns import UInt64s
 from collector.contract.catalog import PROMETHEUS_RESERVED, Catalog, load_catalog
 
 BAD_LABELS, RESERVED_NAME, FOREIGN_HOST = "bad_labels", "reserved_name", "foreign_host"
@@ -85,11 +84,11 @@ class Door:
         if self._allowance is not None:
             self._allowance.check_hosts(hosts, self._known)
 
-    def settle(self, samples: int, identities: Iterable[int]) -> None:
-        """Count what the request brought."""
+    def settle(self, samples: int, new: Iterable[int], ahead: Iterable[int] = ()) -> None:
+        """Count what the request brought: ids of new series, and of those that tomorrow has."""
         if self._allowance is not None:
-            ids: UInt64s = np.fromiter(identities, dtype=np.uint64)
-            self._allowance.settle(samples, ids, self._known)
+            new_ids, ahead_ids = (np.fromiter(ids, dtype=np.uint64) for ids in (new, ahead))
+            self._allowance.settle(samples, new_ids, self._known, ahead_ids)
 
 
 OPEN: Final = Door(ANY_HOST)

@@ -14,7 +14,15 @@ from api.data.ingest.commit import Write
 from api.data.ingest.door import FOREIGN_HOST, OPEN, Door
 from api.data.ingest.identities import BAD_IDENTITY, odd_names
 from api.data.ingest.records import accept_collectives, accept_steps
-from api.data.ingest.series import ROW_RULES, NativeTable, NativeTables, NewSeries, check_index
+from api.data.ingest.series import (
+    ROW_RULES,
+    Ahead,
+    NativeTable,
+    NativeTables,
+    NewSeries,
+    check_index,
+    ids_of,
+)
 from collector.contract.identity import LABELS_MAX, canonical_labels
 from collector.contract.model import EVENT_TEXT_BYTES_MAX, Event
 from collector.contract.wire import Batch, decode_batch
@@ -30,6 +38,7 @@ class NativeRequest(msgspec.Struct, frozen=True, kw_only=True):
     table: NativeTable
     write: Write
     days: list[int]
+    """For which the store knows the table's series, when it is written."""
     refused: dict[str, int]
     complaint: str = ""
     """Why the first series was refused."""
@@ -66,28 +75,29 @@ def decode_native(
     collectives = accept_collectives(batch, acceptance, door.hosts)
     steps = accept_steps(batch, acceptance, door.hosts)
     days = columns.days()
-    news = tables.unwritten(batch, table, days)
+    tomorrow = Ahead.at(acceptance.now_ms).days(batch.agent, days)
+    news, ahead = (tables.unwritten(batch, table, each) for each in (days, tomorrow))
     if news and door.is_past_day(len(news)):
         columns, past_day = without_series(columns, news)
         # What the store knows of the table stays as it was.
-        days, news = [], []
+        days, news, tomorrow, ahead = [], [], [], []
         bad_series = merge_counts(bad_series, past_day)
     elif news:
         door.check_series(len(news))
     count = len(columns) + len(events) + sum(len(each.rows or ()) for each in (collectives, steps))
-    door.settle(count, (new.series for new in news))
+    door.settle(count, ids_of(news), ids_of(ahead))
     table.are_hosts_counted = True
     return NativeRequest(
         batch=batch,
         table=table,
         write=Write(
             samples=columns,
-            series=news,
+            series=news + ahead,
             events=events,
             collectives=collectives.rows,
             steps=steps.rows,
         ),
-        days=days,
+        days=days + tomorrow,
         refused=merge_counts(bad_series, bad_times, bad_events, collectives.refused, steps.refused),
         complaint=complaint,
     )

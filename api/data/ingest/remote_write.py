@@ -30,7 +30,7 @@ from api.data.ingest.commit import Exemplar, Metadata, Write
 from api.data.ingest.door import BAD_LABELS, OPEN, Door
 from api.data.ingest.identities import BAD_IDENTITY, odd_series
 from api.data.ingest.runs import Tails
-from api.data.ingest.series import RemoteSeries, metric_of
+from api.data.ingest.series import Ahead, RemoteSeries, ids_of, metric_of
 from collector.contract.errors import IdentityError, WireError, WireTooLarge
 from collector.contract.identity import (
     METRIC_LABEL,
@@ -215,12 +215,14 @@ class Collected:
         if self._exemplars:  # a series may come with exemplars and no sample
             rows = np.concatenate([rows, np.array(self._exemplar_rows, dtype=np.int64)])
             times = np.concatenate([times, np.array([e.time_ms for e in self._exemplars])])
-        news = known.unwritten(rows, times // MS_PER_DAY)
-        self.door.settle(len(samples), (new.series for new in news))
+        days = times // MS_PER_DAY
+        news = known.unwritten(rows, days)
+        ahead = known.unwritten_ahead(rows, days, Ahead.at(self.acceptance.now_ms))
+        self.door.settle(len(samples), ids_of(news), ids_of(ahead))
         return RemoteRequest(
             write=Write(
                 samples=samples,
-                series=news,
+                series=news + ahead,
                 exemplars=self._exemplars,
                 metadata=[entry for _, entry in self._metadata.values()],
             ),

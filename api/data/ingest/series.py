@@ -2,15 +2,17 @@
 
 A series is written to the store once for each day on which it has samples, before the samples
 are. The memory here only saves writing it again: a process that knows nothing (just started, or
-one of several) writes a few rows twice, and the store makes them one.
+one of several) writes a few rows twice, and the store makes them one. In the last hours of a day
+series are written for the next one, each at its own moment: else all would be at midnight.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -25,7 +27,7 @@ from api.base.limits import (
     TABLE_IDLE_SECONDS,
     WRITTEN_SERIES_CACHED_MAX,
 )
-from api.data.ingest.columns import Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
+from api.data.ingest.columns import MS_PER_DAY, Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from api.data.ingest.door import (
     BAD_LABELS,
     FOREIGN_HOST,
@@ -49,6 +51,10 @@ ROW_RULES = ("", BAD_LABELS, BAD_IDENTITY, RESERVED_NAME, FOREIGN_HOST)
 """By the number in `NativeTable.rule`: why samples of a row are refused; empty: they are not."""
 
 
+AHEAD_MS = 6 * 3_600_000
+"""How long before midnight the first series are written for the next day."""
+DAYS_REMEMBERED = 2
+"""Of an agent's series: today and, before midnight, tomorrow."""
 UNREAD = -1
 """In place of a number: the hosts of a row were not read yet."""
 ROW_BYTES = 100
@@ -69,6 +75,32 @@ class NewSeries(msgspec.Struct, frozen=True):
     day: int
     series: int
     labels: Labels
+
+
+def ids_of(series: Iterable[NewSeries]) -> Iterator[int]:
+    return (each.series for each in series)
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """Today, and the share of all series that are written for tomorrow by now."""
+
+    today: int
+    share: float
+
+    @classmethod
+    def at(cls, now_ms: int) -> Ahead:
+        today, passed_ms = divmod(now_ms, MS_PER_DAY)
+        return cls(today, max(0.0, 1 - (MS_PER_DAY - passed_ms) / AHEAD_MS))
+
+    def days(self, agent: str, days: Collection[int]) -> list[int]:
+        """Tomorrow, if an agent that sends samples of these days is among them; else nothing."""
+        is_due = self.share and self.today in days and crc32(agent.encode()) < self.share * 2**32
+        return [self.today + 1] if is_due else []
+
+    def rows(self, series: UInt64s, days: Int64s) -> Bools:
+        """Which of these series, with samples of these days, are among them."""
+        is_due: Bools = (series >> np.uint64(32)) < self.share * 2**32
+        return is_due & (days == self.today)
 
 
 class NativeTable(msgspec.Struct):
@@ -118,8 +150,8 @@ class NativeTables:
         self._tables: OrderedDict[tuple[bytes, Hosts], NativeTable] = OrderedDict()
         self.bytes = 0
         """What the tables take, about."""
-        self._written: OrderedDict[str, tuple[int, UInt64s]] = OrderedDict()
-        """By agent: the last day, and the series that the store knows for it, in order."""
+        self._written: OrderedDict[str, dict[int, UInt64s]] = OrderedDict()
+        """By agent, for its last days: the series that the store knows, in order."""
         self._written_series = 0
 
     def __len__(self) -> int:
@@ -182,26 +214,29 @@ class NativeTables:
 
     def _knows(self, agent: str, day: int, series: UInt64s) -> Bools:
         """Which of these series the store knows for this day, as far as is remembered."""
-        last, known = self._written.get(agent, (day, NO_SERIES))
-        return np.isin(series, known if last == day else NO_SERIES)
+        return np.isin(series, self._written.get(agent, {}).get(day, NO_SERIES))
 
     def written(self, agent: str, table: NativeTable, days: list[int]) -> None:
         if table.days.issuperset(days):
             return
         table.days.update(days)
-        day = max(days)
-        last, known = self._written.pop(agent, (day, NO_SERIES))
-        had = len(known)
-        if last <= day:
-            new = table.series[table.valid]
-            known = np.union1d(known if last == day else NO_SERIES, new)
+        new = table.series[table.valid]
+        by_day = self._written.pop(agent, {})
+        self._written_series -= count_series(by_day)
+        for day in days:
+            known = np.union1d(by_day.get(day, NO_SERIES), new)
             # Past the bound it is cleared: an agent that names ever new series fills no memory.
-            last, known = day, known if len(known) <= SERIES_MAX else np.unique(new)
-        self._written[agent] = last, known
-        self._written_series += len(known) - had
+            by_day[day] = known if len(known) <= SERIES_MAX else np.unique(new)
+        by_day = {day: by_day[day] for day in sorted(by_day)[-DAYS_REMEMBERED:]}
+        self._written[agent] = by_day
+        self._written_series += count_series(by_day)
         while self._written_series > WRITTEN_SERIES_CACHED_MAX and len(self._written) > 1:
-            _, (_, forgotten) = self._written.popitem(last=False)
-            self._written_series -= len(forgotten)
+            _, forgotten = self._written.popitem(last=False)
+            self._written_series -= count_series(forgotten)
+
+
+def count_series(by_day: Mapping[int, UInt64s]) -> int:
+    return sum(map(len, by_day.values()))
 
 
 def read_labels(batch: Batch, wanted: Collection[int]) -> dict[int, Labels]:
@@ -291,7 +326,9 @@ class RemoteSeries:
         self._names: list[str] = []
         self._series = np.empty(1024, dtype=np.uint64)
         self._metric = np.empty(1024, dtype=np.uint32)
-        self._written_day = np.empty(1024, dtype=np.int64)
+        self._written_from = np.empty(1024, dtype=np.int64)
+        self._written_to = np.empty(1024, dtype=np.int64)
+        """By row: the first and the last of successive days for which the store knows it."""
         self._used = np.zeros(1024, dtype=np.bool_)
         self._host = np.zeros(1024, dtype=np.int32)
         self._is_reserved = np.zeros(1024, dtype=np.bool_)
@@ -327,7 +364,7 @@ class RemoteSeries:
                 self._is_reserved[row] = self._has_reserved = True
             self._names.append(name)
             self._metric[row] = metric_id(name)
-            self._written_day[row] = -1
+            self._written_from[row], self._written_to[row] = 0, -1
             self._row_of_series[identity] = row
             self.labels.append(labels)
             self.things.append(None)
@@ -345,7 +382,8 @@ class RemoteSeries:
             return np.concatenate([column, np.zeros_like(column)])
 
         self._series, self._metric = doubled(self._series), doubled(self._metric)
-        self._written_day, self._used = doubled(self._written_day), doubled(self._used)
+        self._written_from = doubled(self._written_from)
+        self._written_to, self._used = doubled(self._written_to), doubled(self._used)
         self._host, self._is_reserved = doubled(self._host), doubled(self._is_reserved)
 
     def row_of(self, identity: int) -> int | None:
@@ -407,13 +445,23 @@ class RemoteSeries:
         return self._metric[rows]
 
     def unwritten(self, rows: Int64s, days: Int64s) -> list[NewSeries]:
-        """Only the last day of a series is remembered: an old sample writes its row again."""
+        """Only the last days of a series are remembered: an old sample writes its row again."""
         self._used[rows] = True
-        fresh = self._written_day[rows] != days
+        fresh = (days < self._written_from[rows]) | (days > self._written_to[rows])
         if not fresh.any():
             return []
         pairs = sorted(set(zip(rows[fresh].tolist(), days[fresh].tolist(), strict=True)))
         return [NewSeries(day, int(self._series[row]), self.labels[row]) for row, day in pairs]
+
+    def unwritten_ahead(self, rows: Int64s, days: Int64s, ahead: Ahead) -> list[NewSeries]:
+        """What is now written for tomorrow, of series with samples of these days."""
+        if not ahead.share:
+            return []
+        soon = ahead.rows(self._series[rows], days) & (self._written_to[rows] <= ahead.today)
+        return [
+            NewSeries(ahead.today + 1, int(self._series[row]), self.labels[row])
+            for row in np.unique(rows[soon]).tolist()
+        ]
 
     def take_used(self) -> list[int]:
         """Rows of the series that had samples since the last call."""
@@ -422,6 +470,10 @@ class RemoteSeries:
         return used
 
     def written(self, new: list[NewSeries]) -> None:
-        found = [(self._row_of_series.get(entry.series, -1), entry.day) for entry in new]
-        pairs = np.array([pair for pair in found if pair[0] >= 0], dtype=np.int64).reshape(-1, 2)
-        np.maximum.at(self._written_day, pairs[:, 0], pairs[:, 1])
+        found = [(entry.day, self._row_of_series.get(entry.series, -1)) for entry in new]
+        for day in sorted({day for day, _ in found}):
+            rows = np.array([row for at, row in found if at == day and row >= 0], dtype=np.int64)
+            first, last = self._written_from[rows], self._written_to[rows]
+            is_apart = (day > last + 1) | (last < first)
+            self._written_from[rows] = np.where(is_apart | (day == first - 1), day, first)
+            self._written_to[rows] = np.where(is_apart, day, np.maximum(last, day))

@@ -126,6 +126,20 @@ def test_new_series_are_refused_by_the_minute_and_then_by_the_day(
     assert budgets.allowance(NODE).take_series() is None
 
 
+def test_series_that_were_written_ahead_count_tomorrow_and_are_not_new(
+    budgets: Budgets, clock: Clock
+) -> None:
+    many = SERIES_A_DAY_PER_HOST_MAX - 1_000
+    allowed = budgets.allowance(NODE)
+    left = allowed.series
+    allowed.settle(0, NOTHING, budgets.hosts, ids(0, many))
+    assert budgets.allowance(NODE).series == left
+    clock.now_s += DAY_S
+    assert budgets.allowance(NODE).is_past_day(many), "they are most of this day's series"
+    clock.now_s += 2 * DAY_S
+    assert not budgets.allowance(NODE).is_past_day(many)
+
+
 def test_a_whole_batch_waits_or_passes_when_the_bucket_is_full(
     budgets: Budgets, clock: Clock
 ) -> None:
@@ -163,7 +177,7 @@ def test_new_hosts_are_counted_once_and_known_ones_never(budgets: Budgets, clock
 
 def test_samples_are_paid_off_before_the_next_request(budgets: Budgets, clock: Clock) -> None:
     account = budgets.enter(NODE)
-    account.settle(round(1.5 * account.sizes.samples), NOTHING, 0, 0)
+    account.settle(round(1.5 * account.sizes.samples), NOTHING, NOTHING, 0, 0)
     with pytest.raises(Over) as caught:
         budgets.enter(NODE)
     assert (caught.value.body.status, caught.value.body.rule) == (429, SAMPLES)

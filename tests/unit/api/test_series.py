@@ -2,20 +2,24 @@
 
 import gc
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+import hypothesis.strategies as st
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
 
 from api.base.host_names import ANY_HOST, Hosts
 from api.base.limits import TABLE_IDLE_SECONDS
 from api.data.ingest import series as module
+from api.data.ingest.columns import MS_PER_DAY
 from api.data.ingest.series import (
     TABLE_BYTES,
     TABLE_ROW_BYTES,
     THING_BYTES,
+    Ahead,
     NativeTables,
     NewSeries,
     RemoteSeries,
@@ -115,7 +119,8 @@ def test_a_new_day_and_an_old_one_are_written_in_full() -> None:
     tables = NativeTables()
     new_of(tables, "a", "x", "y")
     assert new_of(tables, "a", "x", "y", "z", day=DAY + 1) == ["x", "y", "z"]
-    assert new_of(tables, "a", "y", day=DAY) == ["y"], "the agent sends a backlog"
+    assert new_of(tables, "a", "y", day=DAY) == [], "two days are remembered"
+    assert new_of(tables, "a", "y", day=DAY - 1) == ["y"], "the agent sends a backlog"
     assert new_of(tables, "a", "x", "z", day=DAY + 1) == [], "the backlog evicts no newer day"
 
 
@@ -173,7 +178,95 @@ def test_a_remote_series_is_written_until_the_store_has_it() -> None:
     assert known.unwritten(ints(row), ints(DAY)), "the store has not confirmed the write"
     known.written(new)
     assert known.unwritten(ints(row), ints(DAY)) == []
-    assert [entry.day for entry in known.unwritten(ints(row), ints(DAY - 1))] == [DAY - 1]
+    assert known.unwritten(ints(row), ints(DAY - 1)) == [], "successive days are remembered"
+    assert [entry.day for entry in known.unwritten(ints(row), ints(DAY - 2))] == [DAY - 2]
+
+
+@given(st.lists(st.integers(0, 12), max_size=40))
+def test_no_day_of_a_remote_series_is_taken_for_written_that_was_not(days: list[int]) -> None:
+    known, written = RemoteSeries(), set[int]()
+    row = add(known, b"k", UP)
+    for day in days:
+        new = known.unwritten(ints(row), ints(day))
+        assert new or day in written
+        written |= {entry.day for entry in new}
+        known.written(new)
+        assert known.unwritten(ints(row), ints(day)) == [] or day < max(written) - 1
+
+
+# --- before midnight ----------------------------------------------------------------------------
+
+
+def ahead_at(hour: float, day: int = DAY) -> Ahead:
+    return Ahead.at(int((day + hour / 24) * MS_PER_DAY))
+
+
+def test_the_share_of_tomorrow_grows_in_the_last_hours() -> None:
+    assert [ahead_at(hour).share for hour in (0, 12, 18)] == [0, 0, 0]
+    assert [round(ahead_at(hour).share, 6) for hour in (19.5, 21, 24 - 1e-9)] == [0.25, 0.5, 1.0]
+    assert {ahead_at(hour).today for hour in (0, 23.9)} == {DAY}
+
+
+def play_evening(send: Callable[[Ahead, int], int], hours: Sequence[float]) -> list[int]:
+    """How many rows are written in each of these steps, the last after midnight."""
+    return [send(ahead_at(hour), DAY + int(hour // 24)) for hour in hours]
+
+
+STEPS = [17.9, *np.arange(18.0, 24.0, 0.25).tolist(), 24.0, 24.5]
+
+
+def test_remote_series_are_written_ahead_and_none_at_midnight() -> None:
+    known, count = RemoteSeries(), 4_000
+    many = [(("__name__", "m"), ("n", str(n))) for n in range(count)]
+    rows = ints(*(add(known, str(n).encode(), labels) for n, labels in enumerate(many)))
+
+    def send(ahead: Ahead, day: int) -> int:
+        days = np.full(count, day)
+        new = known.unwritten(rows, days) + known.unwritten_ahead(rows, days, ahead)
+        assert {entry.day for entry in new} <= {DAY, DAY + 1}
+        known.written(new)
+        return len(new)
+
+    first, *evening, midnight, later = play_evening(send, STEPS)
+    assert first == count
+    assert max(evening) < 3 * count / len(evening)
+    assert midnight < count / 10, "those whose moment is in the last quarter of an hour"
+    assert sum(evening) + midnight == count
+    assert later == 0
+
+
+def test_agents_tables_are_written_ahead_and_none_at_midnight() -> None:
+    tables, agents = NativeTables(), [f"gpu{number:03}" for number in range(400)]
+
+    def send(ahead: Ahead, day: int) -> int:
+        wrote = 0
+        for agent in agents:
+            sent = batch(("x", {}), ("y", {}), agent=agent, host=agent)
+            table, days = tables.recognise(sent), [day]
+            days += ahead.days(agent, days)
+            wrote += len(tables.unwritten(sent, table, days))
+            tables.written(agent, table, days)
+            # Another table of today, and its rows for tomorrow were written with the first.
+            other = batch(("y", {}), agent=agent, host=agent)
+            assert tables.unwritten(other, tables.recognise(other), days) == []
+        return wrote
+
+    first, *evening, midnight, later = play_evening(send, STEPS)
+    assert first == 2 * len(agents)
+    assert max(evening) < 3 * first / len(evening)
+    assert midnight < first / 10
+    assert sum(evening) + midnight == first
+    assert later == 0
+
+
+def test_samples_of_another_day_write_nothing_ahead() -> None:
+    known = RemoteSeries()
+    row = ints(add(known, b"k", UP))
+    late = ahead_at(24 - 1e-9)
+    for day in (DAY - 1, DAY + 1):
+        assert late.days("a", [day]) == []
+        assert known.unwritten_ahead(row, ints(day), late) == []
+    assert late.days("a", [DAY - 1, DAY]) == [DAY + 1]
 
 
 def test_what_was_written_for_a_forgotten_series_is_no_error(
