@@ -99,8 +99,8 @@ class Ahead(msgspec.Struct, frozen=True):
 
     def rows(self, series: UInt64s, days: Int64s) -> Bools:
         """Which of these series, with samples of these days, are among them."""
-        is_due: Bools = (series >> np.uint64(32)) < self.share * 2**32
-        return is_due & (days == self.today)
+        is_due: Bools = ((series >> np.uint64(32)) < self.share * 2**32) & (days == self.today)
+        return is_due
 
 
 class NativeTable(msgspec.Struct):
