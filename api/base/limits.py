@@ -121,7 +121,11 @@ WRITTEN_SERIES_CACHED_MAX: Final = 20_000_000
 longest ago are forgotten, and their series are written once more."""
 
 REMOTE_SERIES_CACHED_MAX: Final = 1_000_000
-"""Remote-write series cached by their bytes, about 400 MB. Past it the cache is cleared."""
+"""Remote-write series cached by their bytes, about 400 MB. Past it idle ones are evicted; further
+ones are parsed with every request, which costs five times as much."""
+
+FORGOTTEN_SERIES_MAX: Final = 8_000_000
+"""Further ones of which it is known that the store has them, 128 MB."""
 
 REMOTE_RUNS_MAX: Final = 10_000
 """Runs of 64 remote-write series cached whole, about 200 MB. Past it the cache is cleared."""

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from api.data.ingest import series as series_module
 from api.data.ingest.columns import MS_PER_DAY, Acceptance
 from api.data.ingest.remote_write import METRIC_TYPES, RemoteRequest
 from api.data.ingest.remote_write_v1 import decode_v1
@@ -571,6 +572,24 @@ def test_runs_of_known_series_are_read_as_the_reference_reads_them(
         damaged[random.randrange(len(body))] = random.randrange(256)
         agree(decode_v1, reference_v1, bytes(damaged), known)
         agree(decode_v1, reference_v1, body, known)
+
+
+@given(st.integers(0, 200), st.randoms(use_true_random=False))
+def test_runs_of_series_that_were_not_kept_are_not_kept(kept: int, random: Random) -> None:
+    """Their rows are other series' later: the first is the same, and those after it are not.
+
+    Each request has its series twice: the second time they are known, and make runs.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(series_module, "REMOTE_SERIES_CACHED_MAX", kept)
+        known = RemoteSeries()
+        names = [f"s{number}" for number in range(150)]
+        others = names[1:]
+        for _ in range(3):
+            random.shuffle(others)
+            both = [*names[:1], *others, *names]
+            parts = [rw.TimeSeries([("__name__", name)], [(1.0, NOW_MS)]) for name in both]
+            agree(decode_v1, reference_v1, rw.request_v1(parts), known)
 
 
 def test_a_sender_that_repeats_itself_is_read_in_runs() -> None:

@@ -133,7 +133,7 @@ class Collected:
     def learn(self, key: bytes | None, labels: Labels, identity: int, lost: int) -> int | None:
         """The row of a checked label set; None if the sender may not begin a series now."""
         known = self.known
-        if known.row_of(identity) is None and (rule := self._refuse_new(labels)) is not None:
+        if not known.knows(identity) and (rule := self._refuse_new(labels)) is not None:
             self.refuse(rule, lost, f"a new series: {metric_of(labels)}")
             return None
         return known.add(key, labels, identity)

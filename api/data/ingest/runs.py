@@ -58,6 +58,8 @@ class Runs:
 
     def __init__(self) -> None:
         self._runs: dict[int, Run] = {}
+        self._fresh: list[int] = []
+        """First rows of those that the last request taught."""
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -94,3 +96,12 @@ class Runs:
                 first_end, first_row = int(ends[0]), int(rows[0])
         skeleton = (raw[start:stop] & mask).tobytes()
         self._runs[first_row] = Run(stop - start, mask, skeleton, tuple(members))
+        self._fresh.append(first_row)
+
+    def end_request(self, rows_kept: int) -> None:
+        """Forget what the last request taught of rows that are not kept."""
+        for first in self._fresh:
+            run = self._runs.get(first)
+            if run and any(len(rows) and rows.max() >= rows_kept for rows, _ in run.members):
+                del self._runs[first]
+        self._fresh = []

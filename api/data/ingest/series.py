@@ -9,7 +9,7 @@ series are written for the next one, each at its own moment: else all would be a
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
@@ -37,6 +37,7 @@ from api.data.ingest.door import (
     Door,
     Names,
 )
+from api.data.ingest.forgotten import Forgotten
 from api.data.ingest.identities import BAD_IDENTITY, odd_series
 from api.data.ingest.labels import LabelBytes
 from api.data.ingest.runs import Runs
@@ -55,6 +56,11 @@ AHEAD_MS = 6 * 3_600_000
 """How long before midnight the first series are written for the next day."""
 DAYS_REMEMBERED = 2
 """Of an agent's series: today and, before midnight, tomorrow."""
+IDLE_SECONDS = 600.0
+"""A remote-write series that had no sample for as long is idle; Prometheus scrapes every minute at
+the latest."""
+ALIVE_SHARE_MAX = 0.9
+"""Of cached series, above which idle ones are not worth the work of evicting them."""
 UNREAD = -1
 """In place of a number: the hosts of a row were not read yet."""
 ROW_BYTES = 100
@@ -313,8 +319,14 @@ class RemoteSeries:
     series and no parsing. An entry is made only from bytes that were parsed in full.
     """
 
-    def __init__(self, names: Names = NAMES) -> None:
+    def __init__(
+        self, names: Names = NAMES, *, ticks: Callable[[], float] = time.monotonic
+    ) -> None:
         self.names = names
+        self._ticks = ticks
+        self._forgotten = Forgotten()
+        self._confirmed: deque[list[NewSeries]] = deque()
+        """What the store has by now, from another thread; not yet noted here."""
         self._symbols: dict[bytes, int] = {}
         self._symbols_numbered = 0
         self._symbol_bytes = 0
@@ -330,6 +342,11 @@ class RemoteSeries:
         self._written_to = np.empty(1024, dtype=np.int64)
         """By row: the first and the last of successive days for which the store knows it."""
         self._used = np.zeros(1024, dtype=np.bool_)
+        self._is_alive = np.zeros(1024, dtype=np.bool_)
+        """By row: whether it had samples since idle ones were last looked for."""
+        self._looked_s = self._ticks()
+        self._rows_kept = self._keys_kept = self._bytes_kept = 0
+        """What there was before the last request: rows, their keys, and what they take."""
         self._host = np.zeros(1024, dtype=np.int32)
         self._is_reserved = np.zeros(1024, dtype=np.bool_)
         self._has_reserved = False
@@ -345,10 +362,56 @@ class RemoteSeries:
         self.label_bytes = LabelBytes()
 
     def make_room(self) -> None:
-        """Clear the cache when full; called between requests, since it forgets every row number."""
-        is_full = max(len(self.rows), len(self.labels)) >= REMOTE_SERIES_CACHED_MAX
-        if is_full or self.bytes >= CACHED_BYTES_MAX:
-            self._clear()
+        """Evict idle rows when full, and what the last request added if that does not help.
+
+        Called between requests, since row numbers may change. To clear everything would make all
+        series new at once; those of a sender that are left out cost more than those that are in.
+        """
+        self._note_confirmed()
+        self.runs.end_request(self._rows_kept if self._is_full else len(self.labels))
+        if self._is_full:
+            self._forget_last()
+            if self._ticks() - self._looked_s > IDLE_SECONDS:
+                self._evict_idle()
+        self._rows_kept, self._keys_kept = len(self.labels), len(self.rows)
+        self._bytes_kept = self.bytes
+
+    @property
+    def _is_full(self) -> bool:
+        rows = max(len(self.rows), len(self.labels))
+        return rows > REMOTE_SERIES_CACHED_MAX or self.bytes > CACHED_BYTES_MAX
+
+    def _forget_last(self) -> None:
+        """Rows and keys that the last request added."""
+        kept, count = self._rows_kept, len(self.labels)
+        self._forgotten.put(self._series[kept:count], self._written_to[kept:count])
+        for _ in range(len(self.rows) - self._keys_kept):
+            self.rows.popitem()  # dictionaries keep the order in which they grew
+        for _ in range(count - kept):
+            self._row_of_series.popitem()
+        del self.labels[kept:], self._names[kept:], self.things[kept:]
+        self._used[kept:] = False
+        self._is_reserved[kept:] = False
+        self.bytes = self._bytes_kept
+
+    def _evict_idle(self) -> None:
+        """Start anew with the rows that were in use; not if there are hardly others."""
+        count = len(self.labels)
+        alive = self._is_alive[:count].copy()
+        self._is_alive[:] = False
+        self._looked_s = self._ticks()
+        if alive.mean() > ALIVE_SHARE_MAX:
+            return
+        self._forgotten.put(self._series[:count][~alive], self._written_to[:count][~alive])
+        series, labels, used = self._series, self.labels, self._used
+        first, last = self._written_from, self._written_to
+        keys = [(key, row) for key, row in self.rows.items() if alive[row]]
+        keyless = set(np.flatnonzero(alive).tolist()) - {row for _, row in keys}
+        self._clear()
+        for key, row in (*keys, *((None, row) for row in keyless)):
+            new = self.add(key, labels[row], int(series[row]))
+            self._written_from[new], self._written_to[new] = first[row], last[row]
+            self._used[new] = used[row]
 
     def add(self, key: bytes | None, labels: Labels, identity: int) -> int:
         """The row of this label set, which must have been checked; remembered by ``key``."""
@@ -364,7 +427,8 @@ class RemoteSeries:
                 self._is_reserved[row] = self._has_reserved = True
             self._names.append(name)
             self._metric[row] = metric_id(name)
-            self._written_from[row], self._written_to[row] = 0, -1
+            day = self._forgotten.day_of(identity)
+            self._written_from[row], self._written_to[row] = (0, -1) if day is None else (day, day)
             self._row_of_series[identity] = row
             self.labels.append(labels)
             self.things.append(None)
@@ -384,10 +448,13 @@ class RemoteSeries:
         self._series, self._metric = doubled(self._series), doubled(self._metric)
         self._written_from = doubled(self._written_from)
         self._written_to, self._used = doubled(self._written_to), doubled(self._used)
+        self._is_alive = doubled(self._is_alive)
         self._host, self._is_reserved = doubled(self._host), doubled(self._is_reserved)
 
-    def row_of(self, identity: int) -> int | None:
-        return self._row_of_series.get(identity)
+    def knows(self, identity: int) -> bool:
+        """Whether the series is not new, cached or not."""
+        is_cached = identity in self._row_of_series
+        return is_cached or self._forgotten.day_of(identity) is not None
 
     def refused(self, rows: Int64s, hosts: Hosts) -> dict[str, Bools]:
         """Which samples of these rows a sender may not send, by the rule; no work for most."""
@@ -446,7 +513,9 @@ class RemoteSeries:
 
     def unwritten(self, rows: Int64s, days: Int64s) -> list[NewSeries]:
         """Only the last days of a series are remembered: an old sample writes its row again."""
+        self._note_confirmed()
         self._used[rows] = True
+        self._is_alive[rows] = True
         fresh = (days < self._written_from[rows]) | (days > self._written_to[rows])
         if not fresh.any():
             return []
@@ -470,6 +539,20 @@ class RemoteSeries:
         return used
 
     def written(self, new: list[NewSeries]) -> None:
+        """The store has these. From any thread: rows may change in the one that decodes."""
+        if new:
+            self._confirmed.append(new)
+
+    def _note_confirmed(self) -> None:
+        while self._confirmed:
+            self._note(self._confirmed.popleft())
+
+    def _note(self, new: list[NewSeries]) -> None:
+        gone = [entry for entry in new if entry.series not in self._row_of_series]
+        self._forgotten.put(
+            np.array([entry.series for entry in gone], dtype=np.uint64),
+            np.array([entry.day for entry in gone], dtype=np.int64),
+        )
         found = [(entry.day, self._row_of_series.get(entry.series, -1)) for entry in new]
         for day in sorted({day for day, _ in found}):
             rows = np.array([row for at, row in found if at == day and row >= 0], dtype=np.int64)

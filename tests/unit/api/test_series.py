@@ -13,9 +13,11 @@ from hypothesis import given
 
 from api.base.host_names import ANY_HOST, Hosts
 from api.base.limits import TABLE_IDLE_SECONDS
+from api.data.ingest import forgotten
 from api.data.ingest import series as module
 from api.data.ingest.columns import MS_PER_DAY
 from api.data.ingest.series import (
+    IDLE_SECONDS,
     TABLE_BYTES,
     TABLE_ROW_BYTES,
     THING_BYTES,
@@ -272,15 +274,105 @@ def test_samples_of_another_day_write_nothing_ahead() -> None:
 def test_what_was_written_for_a_forgotten_series_is_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "REMOTE_SERIES_CACHED_MAX", 1)
+    monkeypatch.setattr(module, "REMOTE_SERIES_CACHED_MAX", 0)
     known = RemoteSeries()
     row = add(known, b"k", UP)
     new = known.unwritten(ints(row), ints(DAY))
     known.make_room()
     assert not known.rows
-    known.written(new)
     again = add(known, b"k", UP)
-    assert known.unwritten(ints(again), ints(DAY)) == new
+    assert known.unwritten(ints(again), ints(DAY)) == new, "the store has not confirmed the write"
+    known.written(new)
+    known.make_room()
+    again = add(known, b"k", UP)
+    assert known.unwritten(ints(again), ints(DAY)) == []
+    assert len(known.unwritten(ints(again), ints(DAY + 1))) == 1
+
+
+# --- more series than are cached ----------------------------------------------------------------
+
+
+class Sender:
+    """Sends requests, as those that decode them do, and knows what the store must have."""
+
+    def __init__(self, known: RemoteSeries) -> None:
+        self.known = known
+        self.stored: set[tuple[int, int]] = set()
+
+    def send(self, numbers: Sequence[int], day: int = DAY, *, is_stored: bool = True) -> list[int]:
+        """Which of these series had to be parsed; each must be itself, and have its name."""
+        self.known.make_room()
+        parsed, rows = [], []
+        for number in numbers:
+            key, labels = str(number).encode(), (("__name__", "m"), ("n", str(number)))
+            row = self.known.rows.get(key)
+            if row is None:
+                parsed.append(number)
+                row = add(self.known, key, labels)
+            rows.append(row)
+            assert self.known.labels[row] == labels
+            assert self.known.id_of(row) == series_id(labels)
+        new = self.known.unwritten(ints(*rows), ints(*[day] * len(rows)))
+        have = self.stored | {(entry.day, entry.series) for entry in new}
+        assert {(day, self.known.id_of(row)) for row in rows} <= have
+        if is_stored:
+            self.stored = have
+            self.known.written(new)
+        self.new = len(new)
+        return parsed
+
+
+def test_of_more_series_than_are_cached_the_same_stay_and_none_is_new_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "REMOTE_SERIES_CACHED_MAX", 100)
+    sender = Sender(RemoteSeries())
+    requests = [range(start, start + 10) for start in range(0, 150, 10)]
+    for _ in range(2):
+        for numbers in requests:
+            sender.send(numbers)
+    for numbers in requests:
+        parsed = sender.send(numbers)
+        assert sender.new == 0
+        assert parsed == (list(numbers) if numbers.start >= 100 else [])
+        assert all(sender.known.knows(sender.known.id_of(row)) for row in range(100))
+    assert len(sender.known.labels) <= 110
+
+
+def test_idle_series_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMOTE_SERIES_CACHED_MAX", 100)
+    now_s = 0.0
+    sender = Sender(RemoteSeries(ticks=lambda: now_s))
+    for start in range(0, 100, 20):
+        sender.send(range(start, start + 20))
+    for _ in range(2):
+        now_s += IDLE_SECONDS + 1
+        sender.send(range(40))
+        sender.send(range(200, 240))  # more than there is room for
+        sender.send(range(40))
+    assert sender.send(range(40)) == []
+    assert sender.send(range(200, 240)) == list(range(200, 240)), "after the idle were looked for"
+    assert sender.send(range(200, 240)) == []
+    assert sender.new == 0
+    sender.send(range(40, 60))
+    assert sender.new == 0, "what was evicted is not new"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 3), st.booleans()))
+)
+def test_whatever_is_evicted_each_series_is_itself_and_gets_its_name(
+    requests: list[tuple[int, int, int, bool]],
+) -> None:
+    now_s = 0.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "REMOTE_SERIES_CACHED_MAX", 12)
+        patch.setattr(forgotten, "RECENT_MAX", 3)
+        patch.setattr(forgotten, "FORGOTTEN_SERIES_MAX", 8)
+        sender = Sender(RemoteSeries(ticks=lambda: now_s))
+        for start, count, day, is_stored in requests:
+            sender.send(range(start, start + count), DAY + day, is_stored=is_stored)
+            now_s += IDLE_SECONDS / 2
 
 
 def test_series_that_had_samples_are_taken_once() -> None:
@@ -375,8 +467,8 @@ def test_remote_series_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatc
     assert len(known.labels) == 3
     add(known, b"k" * 6_000, (("__name__", "m"), ("long", "x" * 6_000)))
     known.make_room()
-    assert not known.labels
-    assert not known.rows
+    assert len(known.labels) == len(known.rows) == 3
+    assert known.bytes < 10_000
 
 
 def test_a_row_is_refused_for_a_reserved_name_or_a_foreign_host() -> None:
