@@ -142,6 +142,7 @@ class Ingest:
             REMOTE_WRITE: lambda: self._remote.bytes,
             OTLP: lambda: self._otlp.known.bytes,
         }
+        self._metrics.watch("fabric_service_uncached_series", lambda: self._remote.uncached)
         for protocol, count in counts.items():
             self._metrics.watch("fabric_service_known_series", count, protocol=protocol)
             self._metrics.watch(

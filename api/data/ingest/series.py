@@ -451,6 +451,11 @@ class RemoteSeries:
         self._is_alive = doubled(self._is_alive)
         self._host, self._is_reserved = doubled(self._host), doubled(self._is_reserved)
 
+    @property
+    def uncached(self) -> int:
+        """Series that are not new and not cached, about."""
+        return len(self._forgotten)
+
     def knows(self, identity: int) -> bool:
         """Whether the series is not new, cached or not."""
         is_cached = identity in self._row_of_series
