@@ -3,7 +3,7 @@
 import datetime as dt
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -299,6 +299,7 @@ def test_a_store_lives_through_releases(open_store: Open, monkeypatch: pytest.Mo
         "0002_merge_quiet_days.sql",
         "0003_records.sql",
         "0004_findings.sql",
+        "0005_merge_days_by_size.sql",
     ]
     assert store.migrate() == []
     write(store, 1, [(1, int(dt.datetime.now(dt.UTC).timestamp() * 1000), 1.0)])
@@ -330,6 +331,43 @@ def test_a_store_lives_through_releases(open_store: Open, monkeypatch: pytest.Mo
         with pytest.raises(StoreError, match=f"{more.name} was changed after it had been applied"):
             store.migrate()
     assert len(read(store, 1)) == 1
+
+
+PARTS_SQL = """
+    SELECT count() AS count, max(bytes_on_disk) AS largest FROM system.parts
+    WHERE active AND database = currentDatabase() AND table = 'samples'
+"""
+
+
+@pytest.mark.parametrize(("bytes_max", "parts"), [(1 << 30, [1]), (900_000, range(2, 8))])
+def test_a_day_that_is_over_is_merged_by_size(
+    open_store: Open, bytes_max: int, parts: Container[int]
+) -> None:
+    store = open_store()
+    store.migrate()
+    store._writer.command(
+        "ALTER TABLE samples MODIFY SETTING min_partition_age_to_force_merge_seconds = 1, "
+        "merge_selecting_sleep_ms = 100, max_merge_selecting_sleep_ms = 100, "
+        f"max_bytes_to_merge_at_max_space_in_pool = {bytes_max}"
+    )
+    random = np.random.default_rng(1)
+    time_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000) - 3 * 86_400_000
+    for number in range(8):  # 0.3 MB each
+        series = random.integers(0, 2**63, 20_000, dtype=np.uint64)
+        columns = SampleColumns(
+            np.full(len(series), 1, dtype=np.uint32),
+            series,
+            np.full(len(series), time_ms + number),
+            random.random(len(series)),
+        )
+        store.insert_columns("samples", columns.to_block())
+
+    def found() -> dict[str, int]:
+        row: dict[str, int] = store.query(PARTS_SQL).to_pylist()[0]
+        return row
+
+    eventually(lambda: found()["count"] in parts, "the day's merge")
+    assert found()["largest"] <= bytes_max
 
 
 def retention(store: Store, table: str) -> int:
