@@ -112,8 +112,11 @@ def wait_until_ready(process: subprocess.Popen[bytes], data: Path, log: Path) ->
     raise peers.PeerError(f"PostgreSQL did not start:\n{log.read_text()[-2000:]}")
 
 
-def new_database(server_url: str) -> str:
-    """The URL of an empty database of its own on this server."""
+def new_database(server_url: str, template: str = "") -> str:
+    """The URL of a database of its own on this server: empty, or as the template's URL has it.
+
+    Nothing may be connected to the template.
+    """
     server = make_url(server_url)
     name = f"test_{os.getpid()}_{next(DATABASES)}"
     engine = create_engine(server, isolation_level="AUTOCOMMIT")
@@ -121,6 +124,7 @@ def new_database(server_url: str) -> str:
         version = connection.dialect.server_version_info or (0,)
         # A locale in which "a" comes before "B": names must come in byte order all the same.
         icu = "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'" if version >= (15,) else ""
-        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 {icu}"))
+        source = make_url(template).database if template else f"template0 {icu}"
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {source}"))
     engine.dispose()
     return server.set(database=name).render_as_string(hide_password=False)
