@@ -125,7 +125,7 @@ REMOTE_SERIES_CACHED_MAX: Final = 1_000_000
 ones are parsed with every request, which costs five times as much."""
 
 FORGOTTEN_SERIES_MAX: Final = 8_000_000
-"""Further ones of which it is known that the store has them, 128 MB."""
+"""Further ones of which it is known that the store has them, 192 MB."""
 
 REMOTE_RUNS_MAX: Final = 10_000
 """Runs of 64 remote-write series cached whole, about 200 MB. Past it the cache is cleared."""

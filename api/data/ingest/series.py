@@ -52,6 +52,7 @@ ROW_RULES = ("", BAD_LABELS, BAD_IDENTITY, RESERVED_NAME, FOREIGN_HOST)
 """By the number in `NativeTable.rule`: why samples of a row are refused; empty: they are not."""
 
 
+NO_DAYS = (0, -1)
 AHEAD_MS = 6 * 3_600_000
 """How long before midnight the first series are written for the next day."""
 DAYS_REMEMBERED = 2
@@ -233,7 +234,9 @@ class NativeTables:
             known = np.union1d(by_day.get(day, NO_SERIES), new)
             # Past the bound it is cleared: an agent that names ever new series fills no memory.
             by_day[day] = known if len(known) <= SERIES_MAX else np.unique(new)
-        by_day = {day: by_day[day] for day in sorted(by_day)[-DAYS_REMEMBERED:]}
+        # Of days before this batch's nothing more comes but a backlog.
+        kept = [day for day in by_day if day >= min(days) or day == max(by_day)]
+        by_day = {day: by_day[day] for day in sorted(kept)[-DAYS_REMEMBERED:]}
         self._written[agent] = by_day
         self._written_series += count_series(by_day)
         while self._written_series > WRITTEN_SERIES_CACHED_MAX and len(self._written) > 1:
@@ -384,7 +387,11 @@ class RemoteSeries:
     def _forget_last(self) -> None:
         """Rows and keys that the last request added."""
         kept, count = self._rows_kept, len(self.labels)
-        self._forgotten.put(self._series[kept:count], self._written_to[kept:count])
+        self._forgotten.put(
+            self._series[kept:count],
+            self._written_from[kept:count],
+            self._written_to[kept:count],
+        )
         for _ in range(len(self.rows) - self._keys_kept):
             self.rows.popitem()  # dictionaries keep the order in which they grew
         for _ in range(count - kept):
@@ -400,11 +407,12 @@ class RemoteSeries:
         alive = self._is_alive[:count].copy()
         self._is_alive[:] = False
         self._looked_s = self._ticks()
-        if alive.mean() > ALIVE_SHARE_MAX:
+        if alive.sum() >= ALIVE_SHARE_MAX * count:
             return
-        self._forgotten.put(self._series[:count][~alive], self._written_to[:count][~alive])
         series, labels, used = self._series, self.labels, self._used
         first, last = self._written_from, self._written_to
+        idle = np.flatnonzero(~alive)
+        self._forgotten.put(series[idle], first[idle], last[idle])
         keys = [(key, row) for key, row in self.rows.items() if alive[row]]
         keyless = set(np.flatnonzero(alive).tolist()) - {row for _, row in keys}
         self._clear()
@@ -427,8 +435,8 @@ class RemoteSeries:
                 self._is_reserved[row] = self._has_reserved = True
             self._names.append(name)
             self._metric[row] = metric_id(name)
-            day = self._forgotten.day_of(identity)
-            self._written_from[row], self._written_to[row] = (0, -1) if day is None else (day, day)
+            span = self._forgotten.span_of(identity) or NO_DAYS
+            self._written_from[row], self._written_to[row] = span
             self._row_of_series[identity] = row
             self.labels.append(labels)
             self.things.append(None)
@@ -459,7 +467,7 @@ class RemoteSeries:
     def knows(self, identity: int) -> bool:
         """Whether the series is not new, cached or not."""
         is_cached = identity in self._row_of_series
-        return is_cached or self._forgotten.day_of(identity) is not None
+        return is_cached or self._forgotten.span_of(identity) is not None
 
     def refused(self, rows: Int64s, hosts: Hosts) -> dict[str, Bools]:
         """Which samples of these rows a sender may not send, by the rule; no work for most."""
@@ -553,15 +561,23 @@ class RemoteSeries:
             self._note(self._confirmed.popleft())
 
     def _note(self, new: list[NewSeries]) -> None:
-        gone = [entry for entry in new if entry.series not in self._row_of_series]
-        self._forgotten.put(
-            np.array([entry.series for entry in gone], dtype=np.uint64),
-            np.array([entry.day for entry in gone], dtype=np.int64),
-        )
-        found = [(entry.day, self._row_of_series.get(entry.series, -1)) for entry in new]
-        for day in sorted({day for day, _ in found}):
-            rows = np.array([row for at, row in found if at == day and row >= 0], dtype=np.int64)
-            first, last = self._written_from[rows], self._written_to[rows]
-            is_apart = (day > last + 1) | (last < first)
-            self._written_from[rows] = np.where(is_apart | (day == first - 1), day, first)
-            self._written_to[rows] = np.where(is_apart, day, np.maximum(last, day))
+        for day in sorted({entry.day for entry in new}):
+            ids = [entry.series for entry in new if entry.day == day]
+            found = [self._row_of_series.get(series) for series in ids]
+            rows = np.array([row for row in found if row is not None], dtype=np.int64)
+            self._written_from[rows], self._written_to[rows] = extended(
+                self._written_from[rows], self._written_to[rows], day
+            )
+            gone = [series for series, row in zip(ids, found, strict=True) if row is None]
+            spans = [self._forgotten.span_of(series) or NO_DAYS for series in gone]
+            first, last = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+            self._forgotten.put(np.array(gone, dtype=np.uint64), *extended(first, last, day))
+
+
+def extended(first: Int64s, last: Int64s, day: int) -> tuple[Int64s, Int64s]:
+    """Successive days with one more; where it is not next to them, the later ones alone."""
+    is_apart = (day > last + 1) | (last < first)
+    return (
+        np.where(is_apart | (day == first - 1), day, first),
+        np.where(is_apart, day, np.maximum(last, day)),
+    )

@@ -121,8 +121,7 @@ def test_a_new_day_and_an_old_one_are_written_in_full() -> None:
     tables = NativeTables()
     new_of(tables, "a", "x", "y")
     assert new_of(tables, "a", "x", "y", "z", day=DAY + 1) == ["x", "y", "z"]
-    assert new_of(tables, "a", "y", day=DAY) == [], "two days are remembered"
-    assert new_of(tables, "a", "y", day=DAY - 1) == ["y"], "the agent sends a backlog"
+    assert new_of(tables, "a", "y", day=DAY) == ["y"], "the agent sends a backlog"
     assert new_of(tables, "a", "x", "z", day=DAY + 1) == [], "the backlog evicts no newer day"
 
 
@@ -299,7 +298,9 @@ class Sender:
         self.known = known
         self.stored: set[tuple[int, int]] = set()
 
-    def send(self, numbers: Sequence[int], day: int = DAY, *, is_stored: bool = True) -> list[int]:
+    def send(
+        self, numbers: Sequence[int], day: int = DAY, *, hour: float = 0.0, is_stored: bool = True
+    ) -> list[int]:
         """Which of these series had to be parsed; each must be itself, and have its name."""
         self.known.make_room()
         parsed, rows = [], []
@@ -312,7 +313,9 @@ class Sender:
             rows.append(row)
             assert self.known.labels[row] == labels
             assert self.known.id_of(row) == series_id(labels)
-        new = self.known.unwritten(ints(*rows), ints(*[day] * len(rows)))
+        days = ints(*[day] * len(rows))
+        new = self.known.unwritten(ints(*rows), days)
+        new += self.known.unwritten_ahead(ints(*rows), days, ahead_at(hour, day))
         have = self.stored | {(entry.day, entry.series) for entry in new}
         assert {(day, self.known.id_of(row)) for row in rows} <= have
         if is_stored:
@@ -326,7 +329,7 @@ def test_of_more_series_than_are_cached_the_same_stay_and_none_is_new_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "REMOTE_SERIES_CACHED_MAX", 100)
-    sender = Sender(RemoteSeries())
+    sender, written = Sender(RemoteSeries()), list[int]()
     requests = [range(start, start + 10) for start in range(0, 150, 10)]
     for _ in range(2):
         for numbers in requests:
@@ -337,6 +340,15 @@ def test_of_more_series_than_are_cached_the_same_stay_and_none_is_new_again(
         assert parsed == (list(numbers) if numbers.start >= 100 else [])
         assert all(sender.known.knows(sender.known.id_of(row)) for row in range(100))
     assert len(sender.known.labels) <= 110
+    for hour, day in ((21.0, DAY), (21.0, DAY), (0.0, DAY + 1), (0.0, DAY + 1), (0.0, DAY)):
+        news = 0
+        for numbers in requests:
+            sender.send(numbers, day, hour=hour)
+            news += sender.new
+        written.append(news)
+    assert written[0] + written[2] == 150, "for tomorrow: some in the evening, the others then"
+    assert written[0] > 20
+    assert [written[1], *written[3:]] == [0, 0, 0]
 
 
 def test_idle_series_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
