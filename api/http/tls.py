@@ -7,12 +7,10 @@ import ssl
 from pathlib import Path
 from typing import NoReturn
 
+from api.base.edited import Stamp, is_being_written, stamp_of
 from collector.contract.errors import SettingsError
 
 log = logging.getLogger(__name__)
-
-Mark = tuple[tuple[int, int, int], ...]
-"""Changes when a file is replaced or written: device, inode and time of each."""
 
 
 class Certificate:
@@ -21,7 +19,7 @@ class Certificate:
     def __init__(self, certificate: str, key: str) -> None:
         self._certificate = Path(certificate)
         self._key = Path(key)
-        self._mark = self._look()
+        self._stamps = self._look()
 
     def check(self) -> None:
         """Raise SettingsError, which names the file, unless both can be read and fit together."""
@@ -30,13 +28,13 @@ class Certificate:
     def refresh(self, context: ssl.SSLContext) -> None:
         """Load changed files into a context in use: new connections use them.
 
-        While the files do not fit together (one of two is written already) the old pair stays; they
-        are tried again at the next change.
+        While a file is being written (half a chain is a chain) or the two do not fit together (one
+        is written already) the old pair stays; they are tried again at the next look or change.
         """
-        mark = self._look()
-        if mark == self._mark:
+        stamps = self._look()
+        if stamps == self._stamps or any(map(is_being_written, stamps)):
             return
-        self._mark = mark
+        self._stamps = stamps
         try:
             # A context that loads half of a pair is of no use any more: try it on another one.
             self.check()
@@ -46,12 +44,8 @@ class Certificate:
         else:
             log.info("took the new certificate of %s", self._certificate)
 
-    def _look(self) -> Mark | None:
-        try:
-            looks = [file.stat() for file in (self._certificate, self._key)]
-        except OSError:
-            return None
-        return tuple((look.st_dev, look.st_ino, look.st_mtime_ns) for look in looks)
+    def _look(self) -> tuple[Stamp | None, Stamp | None]:
+        return stamp_of(self._certificate), stamp_of(self._key)
 
     def _load(self, context: ssl.SSLContext) -> None:
         for name, file in (("tls_certificate", self._certificate), ("tls_key", self._key)):

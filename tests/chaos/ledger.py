@@ -203,14 +203,17 @@ class Ledger:
             tally.acknowledged += len(set(sent))
             tally.stored += len(found)
 
-    def check_pages(self, incidents: Sequence[Incident], tally: Tally) -> None:
-        """One page for each incident that was sure, and at most one end."""
+    def check_pages(self, incidents: Sequence[Incident], tally: Tally, least: int = 1) -> None:
+        """One page for each incident, and at most one end.
+
+        ``least``: 0 where the service may have been stopped before it paged.
+        """
         told = self.pages()
         tally.pages = sum(len(ids["firing"]) for ids in told.values())
         for incident in incidents:
             got = told.get(incident.id, {})
             firing, resolved = (got.get(status, set()) for status in ("firing", "resolved"))
-            assert len(firing) == 1, (
+            assert least <= len(firing) <= 1, (
                 f"{incident.id}: {len(firing)} pages: {self.calls_of(incident)}"
             )
             assert len(resolved) <= (not incident.is_open), f"{incident.id}: ended {len(resolved)}x"

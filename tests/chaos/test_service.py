@@ -20,6 +20,9 @@ pytestmark = pytest.mark.slow
 STOP_SECONDS = 20.0
 FULL_SECONDS = 15.0
 HOUR = 3_600
+MINUTES = 240
+"""Less than ACCEPT_FUTURE_SECONDS: such samples are taken."""
+FOR_GOOD = 1e9
 WRONG_SECONDS = 30.0
 """Until a host's clock is set right again."""
 
@@ -59,6 +62,24 @@ def host_behind(stand: Stand) -> None:
     stand.cluster.step_clock(innocent(stand), -HOUR, WRONG_SECONDS)
 
 
+def host_stays_ahead(stand: Stand) -> None:
+    """Nothing sets it right: what it sends is refused, and the others are judged."""
+    stand.cluster.step_clock(innocent(stand), HOUR, FOR_GOOD)
+
+
+def host_stays_behind(stand: Stand) -> None:
+    stand.cluster.step_clock(innocent(stand), -HOUR, FOR_GOOD)
+
+
+def host_is_minutes_ahead(stand: Stand) -> None:
+    """By less than the service refuses: its samples lie in the future of all others."""
+    stand.cluster.step_clock(innocent(stand), MINUTES, FOR_GOOD)
+
+
+def host_is_minutes_behind(stand: Stand) -> None:
+    stand.cluster.step_clock(innocent(stand), -MINUTES, FOR_GOOD)
+
+
 def innocent(stand: Stand) -> int:
     """A host that has no part in the fault."""
     topology = stand.cluster.simulation.topology
@@ -72,6 +93,10 @@ CASES: dict[str, tuple[Callable[[Stand], None], str]] = {
     "stopped_after_the_page": (stopped_after_the_page, "host_steal"),
     "host_an_hour_ahead": (host_ahead, "slow_nic"),
     "host_an_hour_behind": (host_behind, "slow_nic"),
+    "host_stays_ahead": (host_stays_ahead, "slow_nic"),
+    "host_stays_behind": (host_stays_behind, "thermal_throttle"),
+    "host_is_minutes_ahead": (host_is_minutes_ahead, "bad_cable"),
+    "host_is_minutes_behind": (host_is_minutes_behind, "slow_nic"),
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+from api.base.edited import Stamp, is_being_written, stamp_of
 from api.base.host_names import Hosts
 from api.base.limits import TOKEN_USED_SECONDS, TOKENS_FRESH_SECONDS, TOKENS_MAX
 from api.base.steady import Steady
@@ -49,6 +50,8 @@ class TokenBook:
         self._ticks = ticks
         self._file = Path(file) if file else None
         self._of_file: tuple[Token, ...] = ()
+        self._stamp: Stamp | None = None
+        """Of the token file, as it was when it was last read."""
         self._kept: dict[str, Token] = {}
         self._buckets: dict[str, Bucket] = {}
         self._used: dict[str, dt.datetime] = {}
@@ -56,9 +59,19 @@ class TokenBook:
 
     def load(self) -> None:
         """Read everything; raises SettingsError or InventoryError if something cannot be read."""
-        if self._file is not None:
-            self._of_file = read_token_file(self._file)
+        self._load_file()
         self._take(self._tokens.all())
+
+    def _load_file(self) -> None:
+        """Half a file denies the tokens of the other half, so one that is being written waits."""
+        if self._file is None:
+            return
+        stamp = stamp_of(self._file)
+        is_known = self._stamp is not None and stamp is not None
+        if is_known and (stamp == self._stamp or is_being_written(stamp)):
+            return
+        self._of_file = read_token_file(self._file)
+        self._stamp = stamp
 
     def is_empty(self) -> bool:
         now = self._now()

@@ -87,6 +87,7 @@ class Shelf:
         self._stamps: dict[str, Stamp | None] = {}
         self._folder_is_away = False
         self._left_out = 0
+        self._has_looked = False
         self._changed_s = 0.0
         self._guard = threading.Lock()
         for state in FileState:
@@ -119,6 +120,7 @@ class Shelf:
             before = self.groups
             self._look_at_pack()
             self._look_at_folder()
+            self._has_looked = True
             changed = self.groups != before
             if changed:
                 self._changed_s = self._clock()
@@ -211,9 +213,12 @@ class Shelf:
     # --- either --------------------------------------------------------------------------------
 
     def _is_as_read(self, name: str, stamp: Stamp | None) -> bool:
-        """Whether what was read still holds: also while the file is being written anew."""
+        """Whether what was read still holds: also while the file is being written.
+
+        What is there when the service starts is taken as it is: it should begin with all its rules.
+        """
         known = self._stamps.get(name, NEVER)
-        return known == stamp or (known != NEVER and is_being_written(stamp))
+        return known == stamp or (self._has_looked and is_being_written(stamp))
 
     def _load(self, name: str, text: str) -> None:
         """Take a file's rules, if all of them can be evaluated."""

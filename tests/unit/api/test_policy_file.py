@@ -1,7 +1,5 @@
 """The policy's file, edited while the service runs."""
 
-import os
-import time
 from pathlib import Path
 
 import pytest
@@ -9,44 +7,38 @@ import pytest
 from alerts.policy.model import Mode
 from api.base.edited import SETTLED_SECONDS
 from api.fleet.actions.policy import PolicyFile
+from tests.stands.edited import write_aged
 
 OLD_S = 3_600
-
-
-def write(path: Path, text: str, age_s: float) -> None:
-    """A file that was last changed so long ago."""
-    path.write_text(text)
-    changed = time.time() - age_s
-    os.utime(path, (changed, changed))
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     found = tmp_path / "policy.toml"
-    write(found, "mode = 'enforce'", OLD_S)
+    write_aged(found, "mode = 'enforce'", OLD_S)
     return found
 
 
 def test_a_file_that_has_just_been_emptied_is_not_taken_for_a_policy(path: Path) -> None:
     """Editors empty a file before they write it, and an empty file is a valid policy."""
     file = PolicyFile(str(path))
-    write(path, "", 0.0)
+    write_aged(path, "", 0.0)
     assert file.refresh().mode is Mode.ENFORCE
-    write(path, "mode = 'shadow'", SETTLED_SECONDS + 1)
+    write_aged(path, "mode = 'shadow'", SETTLED_SECONDS + 1)
     assert file.refresh().mode is Mode.SHADOW
 
 
 def test_a_broken_file_leaves_it_as_it_was_and_is_named(path: Path) -> None:
     file = PolicyFile(str(path))
-    write(path, "mode = 'on'", OLD_S - 1)
+    write_aged(path, "mode = 'on'", OLD_S - 1)
     assert file.refresh().mode is Mode.ENFORCE
     assert "mode = 'on'" in file.problem
-    write(path, "mode = 'off'", OLD_S - 2)
+    write_aged(path, "mode = 'off'", OLD_S - 2)
     assert file.refresh().mode is Mode.OFF
     assert file.problem == ""
 
 
 def test_a_file_from_the_future_is_taken(path: Path) -> None:
     file = PolicyFile(str(path))
-    write(path, "mode = 'shadow'", -OLD_S)
+    write_aged(path, "mode = 'shadow'", -OLD_S)
     assert file.refresh().mode is Mode.SHADOW

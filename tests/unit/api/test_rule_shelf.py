@@ -1,7 +1,6 @@
 """Rule files: which are read, what is wrong with them, and what their bounds are."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from api.base.metrics import ServiceMetrics
 from api.http.settings import ServiceSettings, load_service_settings
 from api.oncall.rules.shelf import PACK, FileState, Shelf
 from collector.contract.errors import SettingsError
-from collector.contract.units import NS
+from tests.stands.edited import write_aged
 
 GOOD = "groups: [{name: g, rules: [{record: 'a:b', expr: 'sum(x)'}]}]\n"
 
@@ -30,9 +29,7 @@ class Rules:
 
     def write(self, name: str, text: str = GOOD, age_s: float = 60.0) -> None:
         """A file that was last changed so long ago."""
-        (self.folder / name).write_text(text)
-        changed_ns = time.time_ns() - round(age_s * NS)
-        os.utime(self.folder / name, ns=(changed_ns, changed_ns))
+        write_aged(self.folder / name, text, age_s)
 
     def states(self) -> dict[str, str]:
         return {Path(each.name).name: each.state.value for each in self.shelf.files}
@@ -67,12 +64,22 @@ def test_files_are_read_in_order_and_again_only_when_they_change(rules: Rules) -
 def test_a_file_that_is_being_written_ends_no_rules(rules: Rules) -> None:
     """Editors empty a file before they write it, and half of the rules are valid rules."""
     rules.write("a.yaml", age_s=0.0)
-    assert rules.shelf.look(), "one that was never read is taken as it is"
+    assert rules.shelf.look(), "what is there at the start is taken as it is"
     rules.write("a.yaml", "groups: []", age_s=0.0)
     assert not rules.shelf.look()
     rules.write("a.yaml", "groups: []", SETTLED_SECONDS + 1)
     assert rules.shelf.look()
     assert rules.shelf.groups == []
+
+
+def test_a_new_file_is_taken_when_it_is_whole(rules: Rules) -> None:
+    rules.write("a.yaml")
+    rules.shelf.look()
+    rules.write("b.yaml", age_s=0.0)
+    assert not rules.shelf.look()
+    rules.write("b.yaml", age_s=SETTLED_SECONDS + 1)
+    assert rules.shelf.look()
+    assert list(rules.states()) == ["a.yaml", "b.yaml"]
 
 
 def test_knobs_that_are_being_written_change_nothing(tmp_path: Path) -> None:

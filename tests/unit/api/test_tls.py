@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from api.base.edited import SETTLED_SECONDS
 from api.http.cli import certificate_of
 from api.http.settings import ServiceSettings, load_service_settings
 from api.http.tls import Certificate
 from collector.contract.errors import SettingsError
 from tests.doubles.gnmi_server import make_certificates
+from tests.stands.edited import write_aged
 
 
 class Files:
@@ -20,10 +22,11 @@ class Files:
         self.certificate, self.key = folder / "tls.crt", folder / "tls.key"
         self._folder = folder
 
-    def write(self) -> None:
+    def write(self, age_s: float = 60.0) -> None:
+        """A new pair, last changed so long ago."""
         made = make_certificates(self._folder, "localhost")
-        self.certificate.write_bytes(made.cert)
-        self.key.write_bytes(made.key)
+        write_aged(self.certificate, made.cert, age_s)
+        write_aged(self.key, made.key, age_s)
 
     def load(self) -> None:
         flags = {"tls_certificate": str(self.certificate), "tls_key": str(self.key)}
@@ -87,12 +90,15 @@ def test_only_a_change_that_fits_is_taken(files: Files, caplog: pytest.LogCaptur
     context = Taken(ssl.PROTOCOL_TLS_SERVER)
     certificate.refresh(context)
     assert context.loads == 0, "nothing has changed"
-    files.key.write_text("half")
+    write_aged(files.key, "half", SETTLED_SECONDS + 1)
     certificate.refresh(context)
     certificate.refresh(context)
     assert context.loads == 0
     assert len([line for line in caplog.messages if "stays as it was" in line]) == 1
-    files.write()
+    files.write(age_s=0.0)
+    certificate.refresh(context)
+    assert context.loads == 0, "half a chain is a chain"
+    files.write(SETTLED_SECONDS + 1)
     certificate.refresh(context)
     assert context.loads == 1
     files.key.unlink()

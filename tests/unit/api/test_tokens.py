@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.base.edited import SETTLED_SECONDS
 from api.base.limits import TOKEN_CHARS_MAX, TOKEN_FILE_TOKENS_MAX, TOKEN_USED_SECONDS
 from api.data.inventory.token_model import Scope, Token
 from api.data.inventory.tokens import TokenTables
@@ -29,6 +30,7 @@ from api.http.tokens.scopes import INCLUDED, SCOPES, is_open, parse_scopes
 from api.http.tokens.wish import Wish, issue
 from api.http.works import working
 from collector.contract.errors import InventoryError, SettingsError
+from tests.stands.edited import write_aged
 
 NOW_S = 1_800_000_000.0
 NOW = dt.datetime.fromtimestamp(NOW_S, tz=dt.UTC)
@@ -224,14 +226,17 @@ def test_while_the_inventory_is_away_what_was_known_stands(
 
 def test_a_file_is_read_again_and_one_that_is_half_written_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
-    file.write_text("0123456789abcdef read\n")
+    write_aged(file, "0123456789abcdef read\n", 0.0)
     book = TokenBook(Kept(), Clock(), file=str(file))
     book.load()
     assert isinstance(book.find("0123456789abcdef"), Caller)
-    file.write_text("")
+    write_aged(file, "", SETTLED_SECONDS + 1)
     book.look()
     assert isinstance(book.find("0123456789abcdef"), Caller)
-    file.write_text("fedcba9876543210 read\n")
+    write_aged(file, "fedcba9876543210 read\n", 0.0)
+    book.look()
+    assert isinstance(book.find("0123456789abcdef"), Caller), "the file may be half of itself"
+    write_aged(file, "fedcba9876543210 read\n", SETTLED_SECONDS + 1)
     book.look()
     assert reason_of(book.find("0123456789abcdef")) is DenialReason.UNKNOWN_TOKEN
     assert isinstance(book.find("fedcba9876543210"), Caller)

@@ -2,9 +2,7 @@
 
 import datetime as dt
 import json
-import os
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -29,7 +27,7 @@ from api.fabric.tiers import with_tiers
 from api.http.settings import ServiceSettings
 from collector.contract.errors import SettingsError
 from collector.contract.identity import LinkId, PortId
-from collector.contract.units import NS
+from tests.stands.edited import write_aged
 from tests.worlds.topologies import AT, simulated_topology
 
 TEXT = """
@@ -198,16 +196,18 @@ def test_a_file_stands_in_where_nobody_can_be_asked(
         inventory.close()
 
 
+FEWER = "[[nodes]]\nname = 'a'\n"
+
+
 def test_a_file_that_is_being_written_is_not_read_again_yet(tmp_path: Path) -> None:
     """Half of the cables are valid cables: the others would seem to be gone."""
     path = tmp_path / "cables.toml"
     path.write_text(TEXT)
     file = WrittenFile(str(path))
     before = file.read()
-    path.write_text("[[nodes]]\nname = 'a'\n")
+    write_aged(path, FEWER, 0.0)
     assert file.read() is before
-    settled_ns = time.time_ns() - round((SETTLED_SECONDS + 1) * NS)
-    os.utime(path, ns=(settled_ns, settled_ns))
+    write_aged(path, FEWER, SETTLED_SECONDS + 1)
     assert file.read() != before
 
 
