@@ -36,6 +36,9 @@ ON_TIME_SECONDS = 15
 commit takes one."""
 SILENT_SECONDS = 60
 """A host that was last heard of before that is silent, not late."""
+REMEMBERED_SECONDS = 1_800
+"""A host that was heard of since then is silent, and one that was not is gone: a window alone would
+forget it after three minutes, and judge its jobs as if they had all of their evidence."""
 RHYTHM_KEPT = 30
 """Of each host the last so many pauses between its data are kept; its rhythm is the shortest, since
 a service that is behind makes pauses longer and never shorter."""
@@ -99,8 +102,8 @@ class Arrivals:
     def look(self, window: Window, behind_ns: int) -> Arrived:
         """``behind_ns`` is how much earlier than now this window ends."""
         seen = last_seen(window)
-        self._learn(seen)
-        late = {host: window.to_ns - when for host, when in seen.items()}
+        self._learn(seen, window.to_ns)
+        late = {host: window.to_ns - when for host, when in self._seen.items()}
         silent = {host for host, lag in late.items() if lag > SILENT_SECONDS * NS}
         outstanding = {
             host
@@ -126,15 +129,18 @@ class Arrivals:
             waiting={one.job: one for one in waiting if one is not None},
         )
 
-    def _learn(self, seen: Mapping[str, int]) -> None:
+    def _learn(self, seen: Mapping[str, int], to_ns: int) -> None:
         for host, when in seen.items():
             before = self._seen.get(host)
             if before is not None and when > before:
                 kept = self._pauses.setdefault(host, deque(maxlen=RHYTHM_KEPT))
                 kept.append(when - before)
-        self._seen = dict(seen)
-        for host in self._pauses.keys() - seen.keys():
-            del self._pauses[host]
+        kept_from_ns = to_ns - REMEMBERED_SECONDS * NS
+        gone = {host for host, when in self._seen.items() if when < kept_from_ns}
+        self._seen = {**self._seen, **seen}
+        for host in gone - seen.keys():
+            del self._seen[host]
+            self._pauses.pop(host, None)
 
     def _rhythm_ns(self, host: str) -> int:
         return min(self._pauses.get(host, (0,)))

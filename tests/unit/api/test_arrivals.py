@@ -11,6 +11,7 @@ from alerts.window.columns import Operations, Records
 from alerts.window.model import Gpus, Hosts, JobWindow, Rank, Window
 from api.oncall.evaluate.arrivals import (
     BEHIND_SECONDS_MAX,
+    REMEMBERED_SECONDS,
     SILENT_SECONDS,
     WAIT_SECONDS_MAX,
     Arrivals,
@@ -150,6 +151,17 @@ def test_a_job_of_silent_hosts_is_not_judged() -> None:
     assert arrived.waiting["llama"].words.startswith("5 of 8 hosts are silent: node0, node1")
     assert arrived.waiting["llama"].share == 5 / 8
     assert not arrived.may_say(verdict())
+
+
+def test_hosts_that_left_the_window_are_still_missing() -> None:
+    """Else a job of which most hosts went dark would be judged again three minutes later."""
+    arrivals, now_s = settled()
+    jobs = [job_window("llama", RANKS)]
+    heard = dict.fromkeys(HOSTS[5:], 3.0)
+    arrived = arrivals.look(window(now_s + 300, heard, jobs), 0)
+    assert arrived.waiting["llama"].words.startswith("5 of 8 hosts are silent")
+    arrived = arrivals.look(window(now_s + REMEMBERED_SECONDS + 60, heard, jobs), 0)
+    assert (arrived.waiting, arrived.silent) == ({}, ())
 
 
 @pytest.mark.parametrize("every_s", [15.0, 30.0])
