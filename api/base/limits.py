@@ -84,7 +84,7 @@ SENDERS_KEPT_MAX: Final = 10_000
 PENDING_ROWS_MAX: Final = 4_000_000
 """Rows that wait for the store: about 150 MB, and several seconds of its work. → 503, retry"""
 
-COMMIT_ROWS_EAGER: Final = 10_000
+COMMIT_ROWS_EAGER: Final = 50_000
 """The store writer commits this many waiting rows at once, unless more are being decoded: an insert
 costs 7 ms of CPU whatever its size, and small inserts are merged more often."""
 

@@ -56,6 +56,8 @@ class Sender(msgspec.Struct, frozen=True):
 
     name: str
     hosts: Hosts = ANY_HOST
+    line: str = ""
+    """The connection, by the address and port of its other end."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):

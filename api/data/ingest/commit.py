@@ -39,8 +39,9 @@ COMMIT_WAIT_SECONDS = 1.0
 """How long a small group waits while rows keep coming: each insert leaves parts that the engine
 merges, and that every question looks into."""
 COMMIT_QUIET_SECONDS = 0.1
-"""How long it waits without a new row. Senders that wait for their answer before they send again
-have all sent by then; ten agents or more, which send each second, keep a group open."""
+"""How long it waits without a new row, if no insert has begun within COMMIT_WAIT_SECONDS. Agents
+send every few seconds and read on while they wait: to them a second more is nothing, and to the
+engine three inserts a second are three times the parts."""
 COMMIT_SPACING_SECONDS = 0.02
 """The least time from one insert's begin to the next one's: what an insert costs hardly depends on
 its rows, and one sender that answers in a millisecond could ask for a hundred a second."""
@@ -92,6 +93,29 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.samples) + others + sum(self.records.values())
 
 
+class Awaited:
+    """Who was in the last group and has sent nothing since: by name, and by connection.
+
+    A collector sends for many agents over few connections, one that opens a connection for each
+    request has a name: both wait for their answers before they send more.
+    """
+
+    def __init__(self, senders: list[tuple[str, str]]) -> None:
+        self._names = Counter(name for name, _ in senders)
+        self._lines = Counter(line for _, line in senders)
+
+    def note(self, name: str, line: str) -> None:
+        for awaited, one in ((self._names, name), (self._lines, line)):
+            if awaited[one] > 1:
+                awaited[one] -= 1
+            else:
+                del awaited[one]  # a Counter lets what is not there be deleted
+
+    @property
+    def is_over(self) -> bool:
+        return not (self._names and self._lines)
+
+
 class GroupCommit:
     """Inserts writes in groups. ``observe`` gets of each: success, rows, seconds."""
 
@@ -105,8 +129,8 @@ class GroupCommit:
         self._observe = observe
         self._pulse = pulse or Vitals().commit
         self._waiting: list[tuple[Write, asyncio.Future[None]]] = []
-        self._senders: list[str] = []
-        """Of what waits."""
+        self._senders: list[tuple[str, str]] = []
+        """Of what waits: name and connection."""
         self._arrived = asyncio.Event()
         self._enough = asyncio.Event()
         self._thread = Threads(1, work="commit")
@@ -114,23 +138,25 @@ class GroupCommit:
         """Rows that are waiting or being inserted."""
         self._waiting_rows = 0
         self._coming = 0
-        self._awaited: Counter[str] | None = None
-        """The last group's senders that have sent nothing since; None: it had none."""
+        self._awaited: Awaited | None = None
+        """None: the last group had no senders."""
         self._moved_s = 0.0
         """When rows began to wait, or the last insert ended; by a clock that is never set."""
-        self._next_s = 0.0
-        """When the next insert may begin; by the event loop's clock."""
+        self._begun_s = float("-inf")
+        """When the last insert began; by the event loop's clock."""
 
     @property
     def stuck_s(self) -> float:
         """For how long rows have waited without one insert that ended."""
         return time.monotonic() - self._moved_s if self.pending_rows else 0.0
 
-    async def write(self, write: Write, *, sender: str = "", at_once: bool = False) -> None:
+    async def write(
+        self, write: Write, *, sender: str = "", line: str = "", at_once: bool = False
+    ) -> None:
         """Return when all of it is durable; raise StoreError when none of it may be.
 
-        ``sender``: who waits for it before it sends more. ``at_once``: it is read next, so its
-        group does not wait for more rows.
+        ``sender``, ``line``: who waits for it before it sends more, and over which connection.
+        ``at_once``: it is read next, so its group does not wait for more rows.
         """
         if not write.rows:
             return
@@ -141,9 +167,10 @@ class GroupCommit:
             )
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((write, done))
-        self._senders.append(sender)
+        if sender:
+            self._senders.append((sender, line or sender))
         if self._awaited is not None:
-            self._awaited -= Counter([sender])
+            self._awaited.note(sender, line or sender)
         if not self.pending_rows:
             self._moved_s = time.monotonic()
         self.pending_rows += write.rows
@@ -171,7 +198,8 @@ class GroupCommit:
         do who wait for an answer before they send more.
         """
         is_full = self._waiting_rows >= COMMIT_ROWS_MAX
-        is_fair = self._waiting_rows >= COMMIT_ROWS_EAGER or self._awaited == Counter()
+        is_met = self._awaited is not None and self._awaited.is_over
+        is_fair = self._waiting_rows >= COMMIT_ROWS_EAGER or is_met
         if is_full or (is_fair and self._waiting and not self._coming):
             self._enough.set()
 
@@ -181,7 +209,8 @@ class GroupCommit:
             while True:
                 await self._arrived.wait()
                 await self._gather()
-                await asyncio.sleep(self._next_s - asyncio.get_running_loop().time())
+                next_s = self._begun_s + COMMIT_SPACING_SECONDS
+                await asyncio.sleep(next_s - asyncio.get_running_loop().time())
                 await self._commit()
         finally:
             while self._waiting:
@@ -192,24 +221,26 @@ class GroupCommit:
         """Wait for more rows: until they are enough, or none comes, or the time is up."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + COMMIT_WAIT_SECONDS
+        rested_s = self._begun_s + COMMIT_WAIT_SECONDS
         seen_rows = -1
         while self._waiting_rows != seen_rows and loop.time() < until_s:
             seen_rows = self._waiting_rows
+            quiet_s = max(loop.time() + COMMIT_QUIET_SECONDS, rested_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(min(loop.time() + COMMIT_QUIET_SECONDS, until_s)):
+                async with asyncio.timeout_at(min(quiet_s, until_s)):
                     await self._enough.wait()
                     return
 
     async def _commit(self) -> None:
         group, self._waiting = self._waiting, []
-        self._awaited = Counter(filter(None, self._senders)) or None
+        self._awaited = Awaited(self._senders) if self._senders else None
         self._senders = []
         rows, self._waiting_rows = self._waiting_rows, 0
         self._arrived.clear()
         self._enough.clear()
         loop = asyncio.get_running_loop()
         started = loop.time()
-        self._next_s = started + COMMIT_SPACING_SECONDS
+        self._begun_s = started
         writes = [write for write, _ in group]
         failures: list[FabricscopeError | None] = [StoreError("the commit loop broke")] * len(group)
         try:

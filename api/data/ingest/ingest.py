@@ -87,6 +87,10 @@ def name_of(sender: Sender | None) -> str:
     return sender.name if sender is not None else ""
 
 
+def line_of(sender: Sender | None) -> str:
+    return sender.line if sender is not None else ""
+
+
 def speaks_for(hosts: Hosts, batch: Batch) -> bool:
     """Whether a batch is of an agent of these hosts: agents have their host's name."""
     return hosts.allow(filter(None, [batch.agent, batch.common.get(HOST, "")]))
@@ -164,7 +168,7 @@ class Ingest:
         ``sender`` None: nothing but the rules of the format and the clock bind it.
         """
         request = await self._decoded(self._decode_native, body, sender)
-        await self.commit.write(request.write, sender=request.batch.agent)
+        await self.commit.write(request.write, sender=request.batch.agent, line=line_of(sender))
         batch, write = request.batch, request.write
         self._tables.written(batch.agent, request.table, request.days)
         is_own = sender is None or speaks_for(sender.hosts, batch)
@@ -190,7 +194,7 @@ class Ingest:
         self, body: bytes, version: int, sender: Sender | None = None
     ) -> RemoteRequest:
         request = await self._decoded(self._decode_remote, body, version, sender)
-        await self.commit.write(request.write, sender=name_of(sender))
+        await self.commit.write(request.write, sender=name_of(sender), line=line_of(sender))
         self._remote.written(request.write.series)
         self._remember(request.write.metadata)
         self._count(REMOTE_WRITE, request.write, request.refused)
@@ -204,7 +208,7 @@ class Ingest:
         decoded = await self._decoded(self._decode_otlp, body, parse, sender)
         write = decoded.request.write
         try:
-            await self.commit.write(write, sender=name_of(sender))
+            await self.commit.write(write, sender=name_of(sender), line=line_of(sender))
         except FabricscopeError:
             # The sender will try again, and what it then adds must not be there already.
             await self._in_decoder(self._otlp.deltas.forget, decoded.added)

@@ -392,6 +392,52 @@ def test_senders_who_wait_for_their_answers_do_not_wait_for_others() -> None:
     assert seconds >= spaced_s - COMMIT_SPACING_SECONDS, "no more inserts a second than that"
 
 
+def test_a_collector_sends_for_many_agents_over_few_connections() -> None:
+    """None of the last group's agents sends again soon, and its connection waits for the answer."""
+
+    async def scene() -> tuple[float, int]:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for number in range(50):
+            write = Write(samples=samples(1))
+            await bench.commit.write(write, sender=f"agent{number}", line="collector:1")
+        took = loop.time() - began
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return took, len(bench.store.inserts)
+
+    seconds, inserts = in_no_time(scene())
+    assert inserts == 50
+    assert seconds <= 2 * COMMIT_QUIET_SECONDS + 50 * COMMIT_SPACING_SECONDS
+
+
+def test_agents_in_turn_share_an_insert_a_second() -> None:
+    """Rows pause for longer than is quiet, and still wait for a second."""
+
+    async def scene() -> int:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+
+        async def send(number: int) -> None:
+            await asyncio.sleep(number * 0.2)
+            for turn in range(10):
+                sender = f"agent{number} of {turn % 5}"
+                sent = asyncio.create_task(
+                    bench.commit.write(Write(samples=samples(1)), sender=sender)
+                )
+                await asyncio.sleep(1.0)
+                await sent
+
+        await asyncio.gather(*(send(number) for number in range(5)))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return len(bench.store.inserts)
+
+    assert in_no_time(scene()) <= 12
+
+
 def test_a_group_does_not_close_for_those_who_were_not_in_the_last_one() -> None:
     """Agents send each second, in turn: one insert for all of them."""
 

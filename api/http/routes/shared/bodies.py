@@ -56,7 +56,8 @@ def ingest_sender(request: Request) -> Sender:
     name = sender_of(request)
     if caller.name and caller.hosts.count is None and request.client is not None:
         name = f"{name} at {request.client.host}"
-    return Sender(name, caller.hosts)
+    line = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
+    return Sender(name, caller.hosts, line)
 
 
 async def read_telemetry(
