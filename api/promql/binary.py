@@ -23,9 +23,12 @@ from api.promql.values import (
     Dialect,
     Floats,
     Ints,
+    LabelRows,
     Labels,
     Scalar,
     Vector,
+    are_distinct,
+    derive_both,
     distinct_rows,
     drop_absent,
     empty_vector,
@@ -110,12 +113,16 @@ def _with_scalar(node: Binary, vector: Vector, left: Floats, right: Floats) -> V
 
 
 def _signatures(left: Vector, right: Vector, matching: Matching) -> tuple[Ints, Ints, int]:
-    names = list(dict.fromkeys(matching.labels))
-    if not matching.on:
-        names = other_names([*left.labels, *right.labels], (*matching.labels, METRIC_LABEL))
-    numbers: dict[Hashable, int] = {}
-    ids = [number_keys(keys_of(side.labels, names), numbers) for side in (left, right)]
-    return ids[0], ids[1], len(numbers)
+    def make() -> tuple[Ints, Ints, int]:
+        names = list(dict.fromkeys(matching.labels))
+        if not matching.on:
+            names = other_names([*left.labels, *right.labels], (*matching.labels, METRIC_LABEL))
+        numbers: dict[Hashable, int] = {}
+        ids = [number_keys(keys_of(side.labels, names), numbers) for side in (left, right)]
+        return ids[0], ids[1], len(numbers)
+
+    key = ("signatures", matching.on, matching.labels)
+    return derive_both(left.labels, right.labels, key, make)
 
 
 def _matched_labels(labels: Labels, matching: Matching) -> Labels:
@@ -161,11 +168,14 @@ def _or(left: Vector, right: Vector, matching: Matching) -> Vector:
     added = drop_absent(Vector(right.labels, right.values, right.present & ~met))
     if not len(added.labels):
         return left
-    return merge_rows(
-        [*left.labels, *added.labels],
-        np.concatenate([left.values, added.values]),
-        np.concatenate([left.present, added.present]),
+    labels = derive_both(
+        left.labels, added.labels, "or", lambda: LabelRows([*left.labels, *added.labels])
     )
+    values = np.concatenate([left.values, added.values])
+    present = np.concatenate([left.present, added.present])
+    if are_distinct(labels):
+        return Vector(labels, values, present)
+    return merge_rows(labels, values, present)
 
 
 _SETS: dict[str, Callable[[Vector, Vector, Matching], Vector]] = {
@@ -315,10 +325,16 @@ def _pair(node: Binary, sides: _Sides) -> _Pairs:
     rows = np.repeat(np.arange(len(sides.many_ids)), repeats)
     nth = np.arange(len(rows)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     chosen = order[firsts[sides.many_ids[rows]] + nth]
-    labels = [
-        _result_labels(node, sides.many.labels[row], ones.labels[partner])
-        for row, partner in zip(rows.tolist(), chosen.tolist(), strict=True)
-    ]
+    # Who is paired with whom follows from the labels alone, and so do the results' labels.
+    labels = derive_both(
+        sides.many.labels,
+        sides.one.labels,
+        ("results", node.operator in ARITHMETIC, node.return_bool, matching),
+        lambda: LabelRows(
+            _result_labels(node, sides.many.labels[row], ones.labels[partner])
+            for row, partner in zip(rows.tolist(), chosen.tolist(), strict=True)
+        ),
+    )
     many, there = sides.many.values[rows], sides.many.present[rows]
     present = there & ones.present[chosen] & sides.active
     pairs = _Pairs(sides.many_ids[rows], labels, many, ones.values[chosen], present)
@@ -400,4 +416,5 @@ def _result_labels(node: Binary, many: Labels, one: Labels) -> Labels:
             kept[name] = one[name]
     if node.return_bool:
         kept.pop(METRIC_LABEL, None)
-    return kept
+    # Rows are cached: those that are the same share one dict.
+    return many if not matching.include and len(kept) == len(many) else kept

@@ -25,7 +25,7 @@ Labels = Mapping[str, str]
 
 Made = TypeVar("Made")
 
-DERIVED_MAX = 16
+DERIVED_MAX = 32
 """Derived values cached for the same rows. Past it the cache is cleared."""
 
 SAME_LABELS = "vector cannot contain metrics with the same labelset"
@@ -118,7 +118,13 @@ class Vector(msgspec.Struct, frozen=True):
 
     def take(self, rows: Ints | Sequence[int]) -> Vector:
         chosen = np.asarray(rows, dtype=np.int64)
-        labels = [self.labels[row] for row in chosen.tolist()]
+
+        def make() -> LabelRows:
+            return LabelRows(self.labels[row] for row in chosen.tolist())
+
+        # Which series a filter leaves changes all the time, which ones are there hardly does.
+        is_most = 2 * len(chosen) >= len(self.labels)
+        labels = derive(self.labels, ("take", chosen.tobytes()), make) if is_most else make()
         return Vector(labels, self.values[chosen], self.present[chosen])
 
 
@@ -160,6 +166,21 @@ def derive(labels: Sequence[Labels], key: Hashable, make: Callable[[], Made]) ->
     if len(derived) >= DERIVED_MAX:
         labels.derived = derived = {}
     derived[key] = made
+    return made
+
+
+def derive_both(
+    labels: Sequence[Labels], others: Sequence[Labels], key: Hashable, make: Callable[[], Made]
+) -> Made:
+    """``make`` of two sets of rows; cached if both are `LabelRows`, for these very two.
+
+    Rules ask the same every few seconds, of the same rows: what depends on labels alone is most of
+    a match's work.
+    """
+    if not isinstance(others, LabelRows):
+        return make()
+    # The others are kept with it, so that no new rows can have their number meanwhile.
+    _, made = derive(labels, (key, id(others)), lambda: (others, make()))
     return made
 
 
@@ -221,9 +242,13 @@ def drop_absent(vector: Vector) -> Vector:
 
 def distinct_rows(labels: Iterable[Labels], values: Floats, present: Bools) -> Vector:
     """Raises for two rows with the same labels, as Prometheus for range functions and minus."""
-    sets = list(labels)
-    ever = np.asarray(present.any(axis=1))
-    seen = {label_key(one) for one, there in zip(sets, ever.tolist(), strict=True) if there}
-    if len(seen) != int(ever.sum()):
+    sets = labels if isinstance(labels, LabelRows) else LabelRows(labels)
+    found = drop_absent(Vector(sets, values, present))
+    if not are_distinct(sets) and not are_distinct(found.labels):
         raise failed(SAME_LABELS)
-    return drop_absent(Vector(sets, values, present))
+    return found
+
+
+def are_distinct(labels: Sequence[Labels]) -> bool:
+    """Whether no two of them are the same."""
+    return derive(labels, "distinct", lambda: len(set(map(label_key, labels))) == len(labels))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from api.promql.binary import NOT_UNIQUE, TOO_MANY, binary, negate
 from api.promql.errors import QueryError
 from api.promql.plan import Binary, Matching, Number
-from api.promql.values import SAME_LABELS, Dialect, Scalar, Vector
+from api.promql.values import SAME_LABELS, Dialect, LabelRows, Scalar, Vector, drop_absent
 from tests.unit.api.promql.operands import (
     Answer,
     Key,
@@ -607,3 +607,40 @@ def test_the_rows_of_an_instant_query_are_in_the_order_of_the_many() -> None:
         "2",
         "0",
     ]
+
+
+# --- rows that are asked again -----------------------------------------------------------------
+
+PORTS = [{"__name__": "sent", "host": f"h{n // 2}", "port": str(n % 2)} for n in range(8)]
+SPEEDS = [{"__name__": "speed", "host": f"h{n // 2}", "port": str(n % 2)} for n in range(1, 8)]
+HOSTS = [{"host": f"h{n}", "board": f"b{n % 2}"} for n in range(4)]
+AGAIN = [
+    ("/", SPEEDS, Matching(on=True, labels=("host", "port"))),
+    (">", SPEEDS, Matching(on=True, labels=("host", "port"))),
+    ("*", HOSTS, Matching(on=True, labels=("host",), group="left", include=("board",))),
+    ("and", HOSTS, Matching(on=True, labels=("host",))),
+    ("unless", SPEEDS, Matching(on=True, labels=("host", "port"))),
+    ("or", SPEEDS, Matching(on=True, labels=("host", "port"))),
+    ("or", SPEEDS, Matching()),
+]
+
+
+@pytest.mark.parametrize(("operator", "others", "matching"), AGAIN)
+def test_rows_that_are_asked_again_have_the_answer_of_new_ones(
+    operator: str, others: list[dict[str, str]], matching: Matching
+) -> None:
+    """Rules ask about the same rows; what is there of them, and its value, is another each time."""
+    random = np.random.default_rng(7)
+    cached = LabelRows(PORTS), LabelRows(others)
+    for _ in range(40):
+        sides, fresh = [], []
+        for labels in cached:
+            values = random.integers(0, 3, (len(labels), STEPS)).astype(np.float64)
+            present = random.random((len(labels), STEPS)) < random.choice([0.3, 0.9, 1.0])
+            # As a selector's answer reaches an operator: without the rows that are never there.
+            sides.append(drop_absent(Vector(labels, values, present)))
+            fresh.append(drop_absent(Vector(list(labels), values, present)))
+        found = ask(sides[0], operator, sides[1], matching)
+        wanted = ask(fresh[0], operator, fresh[1], matching)
+        assert_same(found, answer(wanted))
+    assert cached[0].derived, "nothing was kept"
