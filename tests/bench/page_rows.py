@@ -24,7 +24,7 @@ from api.http.routes.fabric import show
 from api.http.routes.shared.matrices import pack_floats
 from api.jobs.correlate.fabric import FabricReader, frames_of
 from api.jobs.correlate.heat import Quantity, heat_of
-from api.jobs.correlate.window import look
+from api.jobs.correlate.window import JobWork, look
 from collector.contract.identity import PortId, metric_id
 from collector.contract.units import NS
 from tests.worlds.topologies import AT, cable
@@ -177,7 +177,7 @@ def measure_heat(store: Store, ranks: int) -> dict[str, float]:
 
     def draw(quantity: Quantity) -> Any:  # noqa: ANN401 - a heat map
         limits = {"steps_max": HEAT_STEPS_MAX, "ranks_max": HEAT_RANKS_MAX}
-        return heat_of(window, job_rank, quantity, **limits)
+        return heat_of(JobWork(window, job_rank), quantity, **limits)
 
     drawn = draw(Quantity.LATE)
     if drawn is None or drawn.values.shape != (min(ranks, HEAT_RANKS_MAX), steps - 2):

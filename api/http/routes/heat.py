@@ -19,7 +19,7 @@ from api.data.inventory.job_model import JobRank
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import BUSY, answer, copied, documented
 from api.http.routes.shared.find import FoundJob
-from api.http.routes.shared.looks import Looked, look_once
+from api.http.routes.shared.looks import look_once
 from api.http.routes.shared.matrices import PackedMatrixOut, pack_floats
 from api.http.routes.shared.parameters import (
     RANK_MAX,
@@ -32,6 +32,7 @@ from api.http.routes.shared.parameters import (
 from api.http.routes.shared.topologies import find
 from api.http.turns import refusals_counted
 from api.jobs.correlate.heat import HeatMap, Quantity, heat_of
+from api.jobs.correlate.window import JobWork
 from api.oncall.explain.cell import Cell, CellReader
 from collector.contract.units import NS, NS_PER_MS
 
@@ -117,9 +118,9 @@ async def heat(
         )
 
 
-def make_heat(parts: Context, job: str, looked: Looked, quantity: Quantity) -> HeatOut:
-    window, job_rank = looked
-    made = heat_of(window, job_rank, quantity, steps_max=HEAT_STEPS_MAX, ranks_max=HEAT_RANKS_MAX)
+def make_heat(parts: Context, job: str, looked: JobWork, quantity: Quantity) -> HeatOut:
+    window, job_rank = looked.window, looked.job_rank
+    made = heat_of(looked, quantity, steps_max=HEAT_STEPS_MAX, ranks_max=HEAT_RANKS_MAX)
     drawn = nothing() if made is None else made
     places = {place.rank: place for place in parts.inventory.jobs.ranks(job)}
     rows = [

@@ -21,11 +21,11 @@ from api.base.limits import (
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import BUSY, copied
 from api.http.routes.shared.find import FoundJob
-from api.http.routes.shared.looks import Looked, look_at, look_once
+from api.http.routes.shared.looks import look_at, look_once
 from api.http.routes.shared.paging import After, Limit
 from api.http.routes.shared.parameters import From, To, span_of
 from api.http.turns import refusals_counted
-from api.jobs.correlate.window import JobCollectives, LateMap, late_map, steps_of
+from api.jobs.correlate.window import JobCollectives, JobWork, LateMap, late_map
 from collector.contract.records import ABSENT
 
 router = APIRouter(tags=["jobs"])
@@ -154,17 +154,17 @@ async def operations(
     return await asyncio.to_thread(list_operations, parts, job.job, stretch, limit, after)
 
 
-def make_timeline(job: str, looked: Looked, stretch: tuple[int, int], buckets: int) -> TimelineOut:
+def make_timeline(job: str, looked: JobWork, stretch: tuple[int, int], buckets: int) -> TimelineOut:
     """The timeline; ranks beyond TIMELINE_CELLS_MAX cells are left out, the latest are kept."""
-    window, job_rank = looked
+    window = looked.window
     edges = np.linspace(*stretch, buckets + 1).astype(np.int64)
-    late = late_map(window, job_rank, edges)
+    late = late_map(looked.of_all, edges)
     kept = worst_ranks(late, max(1, TIMELINE_CELLS_MAX // buckets))
     return TimelineOut(
         job=job,
         source=window.source,
         kept_one_in=window.kept_one_in,
-        buckets=make_buckets(window, steps_of(window, job_rank), edges),
+        buckets=make_buckets(window, looked.steps, edges),
         ranks=[
             RankLateOut(
                 rank=int(late.ranks[row]),

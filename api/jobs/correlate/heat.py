@@ -15,14 +15,8 @@ import numpy as np
 
 from alerts.window.columns import Floats, Ints
 from alerts.window.split import distinct, medians
-from alerts.window.steps import Bounds, Spent, Work, infer_bounds, measure_ranks, to_work
-from api.jobs.correlate.window import (
-    MEMBERS_MAX,
-    JobCollectives,
-    JobRanks,
-    records_of,
-    some_members,
-)
+from alerts.window.steps import Bounds, Spent, Work, measure_ranks, to_work
+from api.jobs.correlate.window import JobCollectives, JobWork
 from collector.contract.units import NS
 
 WORST_SHARE = 4
@@ -67,17 +61,7 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: Ints
 
 
-def work_of_some(window: JobCollectives, job_rank: JobRanks) -> Work:
-    """The work of about MEMBERS_MAX ranks: medians over ranks need no more."""
-    records = window.members
-    if window.kept_one_in == 1:
-        share = MEMBERS_MAX / max(1, len(set(job_rank.values())))
-        records = records_of(records, some_members(job_rank, share)) if share < 1 else records
-    return to_work(records, job_rank, window.operations)
-
-
-def find_pulse(window: JobCollectives, job_rank: JobRanks) -> Pulse | None:
-    bounds = infer_bounds(work_of_some(window, job_rank))
+def find_pulse(bounds: Bounds | None) -> Pulse | None:
     # Without the first and the last.
     numbers = np.unique(bounds.number)[1:-1] if bounds is not None else np.zeros(0, dtype=np.int64)
     if bounds is None or not len(numbers):
@@ -122,29 +106,22 @@ def bounds_in(pulse: Pulse, work: Work) -> Bounds:
     )
 
 
-def heat_of(
-    window: JobCollectives,
-    job_rank: JobRanks,
-    quantity: Quantity,
-    *,
-    steps_max: int,
-    ranks_max: int,
-) -> HeatMap | None:
+def heat_of(job: JobWork, quantity: Quantity, *, steps_max: int, ranks_max: int) -> HeatMap | None:
     """The matrix; None if the job shows no steps in this window.
 
     Where records were thinned (``window.kept_one_in``), `late` is of the operations that were kept,
     of all ranks, and everything else of all operations, of the ranks in ``window.members``.
     """
-    pulse = find_pulse(window, job_rank)
+    window = job.window
+    pulse = find_pulse(job.bounds)
     if pulse is None:
         return None
     together = -(-len(pulse.number) // steps_max)
     if quantity is Quantity.LATE:
-        work = to_work(window.records, job_rank)
-        ranks, values = late_in(pulse, work)
+        ranks, values = late_in(pulse, job.of_all)
         together = max(together, steps_of_one_kept(window, len(pulse.number)))
     else:
-        work = to_work(window.members, job_rank, window.operations)
+        work = to_work(window.members, job.job_rank, window.operations)
         ranks, values = spent_in(pulse, work, quantity)
     whole = HeatMap(
         ranks=ranks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -10,8 +11,8 @@ import numpy as np
 from alerts.window.clocks import correct
 from alerts.window.columns import ClockFit, Floats, Ints, Operations, Records, Step
 from alerts.window.slices import PIECES, align_slices, align_whole, choose_slices, shrunk
-from alerts.window.split import joinable, medians, members_in, split
-from alerts.window.steps import infer_steps, to_work
+from alerts.window.split import medians, members_in, split
+from alerts.window.steps import Bounds, Work, infer_bounds, infer_steps, measure_steps, to_work
 from api.data.store.store import Store
 from api.jobs.correlate.join import split_in_store
 from api.jobs.correlate.read import (
@@ -146,6 +147,55 @@ def steps_of(window: JobCollectives, job_rank: JobRanks) -> list[Step]:
     return infer_steps(window.members, job_rank, window.operations)
 
 
+class JobWork:
+    """A job's collectives in a stretch of time as its ranks' work. For any thread.
+
+    Heat map and timeline show the same work: what they need is computed when the first one asks,
+    and once.
+    """
+
+    def __init__(self, window: JobCollectives, job_rank: JobRanks) -> None:
+        self.window = window
+        self.job_rank = job_rank
+        self._of_all: Work | None = None
+        self._of_some: Work | None = None
+        self._bounds: list[Bounds | None] = []
+        """One, when it is known."""
+        self._guard = threading.RLock()
+
+    @property
+    def of_all(self) -> Work:
+        with self._guard:
+            if self._of_all is None:
+                self._of_all = to_work(self.window.records, self.job_rank)
+            return self._of_all
+
+    @property
+    def of_some(self) -> Work:
+        """The work of about MEMBERS_MAX ranks: medians over ranks need no more."""
+        with self._guard:
+            if self._of_some is None:
+                records, window = self.window.members, self.window
+                share = MEMBERS_MAX / max(1, len(set(self.job_rank.values())))
+                if window.kept_one_in == 1 and share < 1:
+                    records = records_of(records, some_members(self.job_rank, share))
+                self._of_some = to_work(records, self.job_rank, window.operations)
+            return self._of_some
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Where the steps of these ranks begin and end; None: nothing repeats."""
+        with self._guard:
+            if not self._bounds:
+                self._bounds = [infer_bounds(self.of_some)]
+            return self._bounds[0]
+
+    @property
+    def steps(self) -> list[Step]:
+        bounds = self.bounds
+        return measure_steps(self.of_some, bounds) if bounds is not None else []
+
+
 class LateMap(msgspec.Struct, frozen=True, kw_only=True):
     """[ranks, buckets] ns after the median rank, medians over operations; NaN: not seen."""
 
@@ -153,10 +203,8 @@ class LateMap(msgspec.Struct, frozen=True, kw_only=True):
     late_ns: Floats
 
 
-def late_map(window: JobCollectives, job_rank: JobRanks, edges_ns: Ints) -> LateMap:
+def late_map(work: Work, edges_ns: Ints) -> LateMap:
     """The ranks' lateness over time; ``edges_ns`` are the buckets' ends, one more than buckets."""
-    rows: Records = window.records.select(joinable(window.records))
-    work = to_work(rows, job_rank)
     buckets = len(edges_ns) - 1
     ranks = np.unique(work.rank).astype(np.int64)
     late = np.full((len(ranks), buckets), np.nan)

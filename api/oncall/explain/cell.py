@@ -16,10 +16,10 @@ from api.data.inventory.job_model import JobRank
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.model import Topology
-from api.jobs.correlate.heat import Pulse, Quantity, bounds_in, find_pulse, spent_on, work_of_some
+from api.jobs.correlate.heat import Pulse, Quantity, bounds_in, find_pulse, spent_on
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.read import Question, read_members
-from api.jobs.correlate.window import JobCollectives, JobRanks, look, records_of
+from api.jobs.correlate.window import JobCollectives, JobRanks, JobWork, look, records_of
 from api.jobs.records import steps_of
 from api.jobs.trace.counters import Line, drawn, find_lines, read_samples
 from api.jobs.trace.event import Frame
@@ -142,9 +142,10 @@ class CellReader:
         mine = [member for member, number in job_rank.items() if number == rank]
         own = own_records(self._store, window, mine, around)
         operations = operations_in(window.operations, {name for name, _ in mine}, span)
-        pulse = find_pulse(window, job_rank)
+        work = JobWork(window, job_rank)
+        pulse = find_pulse(work.bounds)
         spent, steps = spent_of(pulse, to_work(own, job_rank, window.operations), span)
-        usual, _ = spent_of(pulse, work_of_some(window, job_rank), span)
+        usual, _ = spent_of(pulse, work.of_some, span)
         own_operations = tell_operations(operations, window.operations, own, job_rank, places)
         kept = longest(own_operations)
         return Cell(

@@ -7,7 +7,7 @@ import pytest
 from alerts.window.columns import Records
 from alerts.window.split import split
 from api.jobs.correlate.heat import HeatMap, Quantity, fewer_ranks, heat_of
-from api.jobs.correlate.window import JobCollectives, JobRanks
+from api.jobs.correlate.window import JobCollectives, JobRanks, JobWork
 from tests.worlds.collectives import make_records
 
 RANKS, STEPS, LATE = 8, 60, 3
@@ -35,7 +35,8 @@ def make_window(records: Records, kept_one_in: int = 1) -> JobCollectives:
 def draw(
     window: JobCollectives, quantity: Quantity, steps_max: int = 500, ranks_max: int = 100
 ) -> HeatMap:
-    found = heat_of(window, JOB_RANK, quantity, steps_max=steps_max, ranks_max=ranks_max)
+    work = JobWork(window, JOB_RANK)
+    found = heat_of(work, quantity, steps_max=steps_max, ranks_max=ranks_max)
     assert found is not None
     assert found.values.shape == (len(found.ranks), len(found.number))
     assert (np.diff(found.start_ns) > 0).all()
@@ -126,5 +127,6 @@ def test_of_many_ranks_those_that_stand_out_stay() -> None:
 
 def test_what_does_not_repeat_has_no_steps() -> None:
     for records in (make_records(steps=1), make_records(steps=2)):
-        found = heat_of(make_window(records), JOB_RANK, Quantity.LATE, steps_max=500, ranks_max=100)
+        work = JobWork(make_window(records), JOB_RANK)
+        found = heat_of(work, Quantity.LATE, steps_max=500, ranks_max=100)
         assert found is None

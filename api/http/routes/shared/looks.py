@@ -6,30 +6,22 @@ records on one clock, and to read and align these is most of their work: it is d
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from api.base.limits import LOOK_RECORDS_MAX
 from api.http.context import Context
 from api.jobs.correlate.places import job_ranks_of
-from api.jobs.correlate.window import JobCollectives, JobRanks, look
-
-
-class Looked(NamedTuple):
-    """What a job's ranks did, and the job's rank of each communicator's."""
-
-    window: JobCollectives
-    job_rank: JobRanks
+from api.jobs.correlate.window import JobWork, look
 
 
 async def look_once(
     parts: Context, job: str, span: tuple[int, int], rule: str, waiting_max: int
-) -> Looked:
+) -> JobWork:
     """Read for this answer, or with another that asks about the same time."""
     return await parts.queues.looks.take(
         lambda: look_at(parts, job, span), rule, waiting_max, key=(job, span)
     )
 
 
-def look_at(parts: Context, job: str, span: tuple[int, int]) -> Looked:
+def look_at(parts: Context, job: str, span: tuple[int, int]) -> JobWork:
     job_rank = job_ranks_of(parts.inventory, job)
-    return Looked(look(parts.store, job_rank, *span, records_max=LOOK_RECORDS_MAX), job_rank)
+    window = look(parts.store, job_rank, *span, records_max=LOOK_RECORDS_MAX)
+    return JobWork(window, job_rank)
