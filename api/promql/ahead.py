@@ -3,7 +3,8 @@
 The rules of a group ask for the same moment, most of them for small metrics, and each question to
 the store has a price of its own (milliseconds of the engine and of this interpreter), whatever its
 size. So the samples of all of the group's metrics are read by one question for each length of
-range. What is large, lies elsewhere in time or is recorded by the group itself is read as ever.
+range. What is large or lies elsewhere in time is read as ever. What the group's own rules record
+meanwhile is added (`ReadAhead.add`), so that a rule reads it before the store has it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from api.base.limits import QUERY_SECONDS_DEFAULT, RULES_MAX
 from api.data.store.store import Store
 from api.promql.arrange import Stored
 from api.promql.parse import parse_query
-from api.promql.plan import Node, RangeSelect, Select, Subquery, children_of
+from api.promql.plan import Node, RangeSelect, Select, Subquery, children_of, nodes_of
 from collector.contract.errors import StoreError
 from collector.contract.identity import metric_id
 
@@ -87,7 +88,23 @@ class ReadAhead:
             if metric_id(name) not in large
         }
         self._blocks: dict[int, Block | None] = {}
+        self._added: dict[int, list[Stored]] = {}
         self._lock = threading.Lock()
+
+    def holds(self, metrics: Iterable[int]) -> bool:
+        """Whether all samples of these metrics are here, as far back as any query needs them."""
+        ranges = [self._range_of.get(metric) for metric in metrics]
+        return all(
+            range_ms is not None and self._block(range_ms) is not None for range_ms in ranges
+        )
+
+    def add(self, metric: npt.NDArray[np.uint32], stored: Stored) -> None:
+        """Samples that the store may not have yet. One that it has as well counts once."""
+        for one in np.unique(metric).tolist():
+            own = metric == one
+            part = Stored(stored.series[own], stored.times_ms[own], stored.values[own])
+            with self._lock:
+                self._added.setdefault(one, []).append(part)
 
     def find(self, metrics: Sequence[int], after_ms: int, to_ms: int) -> Stored | None:
         """All samples of these metrics in a time; None: they have to be asked for."""
@@ -101,6 +118,7 @@ class ReadAhead:
             if block is None:
                 return None
             parts.append(within(block.of(metric), after_ms, to_ms))
+            parts += [within(each, after_ms, to_ms) for each in self._added.get(metric, ())]
         return parts[0] if len(parts) == 1 else together(parts)
 
     def _after_ms(self, range_ms: int) -> int:
@@ -171,6 +189,27 @@ def ranges_of(text: str, lookback_ms: int) -> Mapping[str, int]:
         if metric is not None and is_near:
             found[metric] = max(found.get(metric, 0), back_ms)
     return found
+
+
+@lru_cache(maxsize=RULES_MAX)
+def read_elsewhere(text: str) -> frozenset[str | None]:
+    """Metrics of which a query may read samples of its moment from the store itself.
+
+    Those in subqueries, at fixed or later times, or over long ranges; None among them: any.
+    """
+    plan = parse_query(text)
+    found = {
+        select.selector.metric
+        for select, range_ms in selects_of(plan)
+        if select.at is not None
+        or select.offset_ms < 0
+        or (select.offset_ms == 0 and range_ms > AHEAD_RANGE_MS_MAX)
+    }
+    for node in nodes_of(plan):
+        if isinstance(node, Subquery):
+            inside = (each for each in nodes_of(node) if isinstance(each, Select))
+            found |= {each.selector.metric for each in inside}
+    return frozenset(found)
 
 
 def selects_of(plan: Node) -> Iterator[tuple[Select, int]]:

@@ -112,7 +112,7 @@ class Engine:
         self._helpers = Threads(HELPERS)
 
     def read_ahead(self, texts: Iterable[str], at_ms: int, but: Collection[str]) -> ReadAhead:
-        """For instant queries of one moment; ``but``: metrics that are written meanwhile."""
+        """For instant queries of one moment; ``but``: metrics that others write meanwhile."""
         ranges: dict[str, int] = {}
         for text in texts:
             for metric, range_ms in ranges_of(text, LOOKBACK_MS_DEFAULT).items():

@@ -302,7 +302,8 @@ class Evaluation:
         span_ms = int(ends[-1] - ends[0]) + window_ms
         samples = span_ms / ASSUMED_INTERVAL_MS
         is_large = len(found.labels) * samples >= REDUCE_SAMPLES_FROM
-        return not fixed and is_large and samples >= REDUCE_FROM * len(ends)
+        is_worth = not fixed and is_large and samples >= REDUCE_FROM * len(ends)
+        return is_worth and not self._reader.is_ahead(found)
 
     # --- functions -----------------------------------------------------------------------------
 

@@ -148,6 +148,10 @@ class Reader:
             values = np.where(stale, values, values * found.factors[samples.rows])
         return Samples(found.labels, samples.rows, samples.times_ms, values, stale)
 
+    def is_ahead(self, found: Found) -> bool:
+        """Whether the samples of these series have been read already."""
+        return self._ahead is not None and self._ahead.holds(found.parameters["metrics"])
+
     def _read_ahead(self, found: Found, after_ms: int, to_ms: int) -> Stored | None:
         if self._ahead is None:
             return None

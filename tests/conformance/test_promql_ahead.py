@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from api.data.store.store import Store
+from api.oncall.evaluate.series import STALE
 from api.promql import ahead
 from api.promql.ahead import ReadAhead
+from api.promql.arrange import Stored
 from api.promql.engine import Engine, Question
 from api.promql.errors import QueryError
 from api.promql.values import Dialect, Grid, Vector
@@ -178,3 +180,50 @@ def test_a_query_gets_the_samples_of_its_time_and_no_others(engine: Engine) -> N
     assert found is not None
     assert len(found.times_ms) > HOSTS
     assert after_ms < found.times_ms.min() <= found.times_ms.max() <= to_ms
+
+
+def id_of(service: InProcess, metric: str, host: str) -> int:
+    rows = service.store.query(
+        "SELECT series FROM series WHERE metric_name = {m:String} AND labels['host'] = {h:String}",
+        {"m": metric, "h": host},
+    )
+    return int(rows["series"][0].as_py())
+
+
+def test_what_is_added_is_read_before_the_store_has_it(service: InProcess, engine: Engine) -> None:
+    """As what earlier rules of a group recorded: a new value, an end, and one that is there too."""
+    texts = ["up_state", "count_over_time(up_state[1m])"]
+    alone = {text: ask(engine, text, None) for text in texts}
+    given = engine.read_ahead(texts, AT_MS, ())
+    same = alone["up_state"][("__name__", "up_state"), ("host", "n0")]
+    given.add(
+        np.full(3, metric_id("up_state"), dtype=np.uint32),
+        Stored(
+            np.array([id_of(service, "up_state", f"n{n}") for n in (1, 4, 0)], dtype=np.uint64),
+            np.full(3, AT_MS, dtype=np.int64),
+            np.array([77.0, STALE, same]),
+        ),
+    )
+    with counted() as asked:
+        found = {text: ask(engine, text, given) for text in texts}
+    assert asked.count == 1, "one question for both"
+    wanted = dict(alone["up_state"])
+    wanted[("__name__", "up_state"), ("host", "n1")] = 77.0
+    del wanted[("__name__", "up_state"), ("host", "n4")]
+    assert found["up_state"] == wanted
+    more = {row: found[texts[1]][row] - count for row, count in alone[texts[1]].items()}
+    assert {dict(row)["host"] for row, gained in more.items() if gained} == {"n1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "metrics"),
+    [
+        ("a + rate(b[5m]) + c offset 1d", set()),
+        ("avg_over_time(a[6h]) + b", {"a"}),
+        ("avg_over_time(a[6h] offset 30m)", set()),
+        ("max_over_time(a[12h:5m]) + b", {"a"}),
+        ("a @ 100 + b offset -1m + c", {"a", "b"}),
+    ],
+)
+def test_what_a_query_reads_from_the_store_itself(text: str, metrics: set[str]) -> None:
+    assert ahead.read_elsewhere(text) == metrics

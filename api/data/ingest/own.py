@@ -26,6 +26,11 @@ class OwnSamples:
         self._known: dict[Series, tuple[int, int]] = {}
         """The id of each series that was written, and the day for which it last was."""
 
+    def preview(self, samples: Sequence[Sample]) -> tuple[SampleColumns, bool]:
+        """The samples as they will be written, and whether the store knows all their series."""
+        columns, news = self._prepare(samples)
+        return columns, not news
+
     async def write(self, samples: Sequence[Sample], *, at_once: bool = False) -> None:
         """Return when they are durable; raise StoreError when none of them may be."""
         if not samples:

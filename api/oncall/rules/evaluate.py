@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -27,14 +27,14 @@ from api.base.limits import (
     RULES_MAX,
     RULES_TEMPLATE_QUERIES_MAX,
 )
-from api.promql.ahead import ReadAhead
+from api.promql.ahead import ReadAhead, read_elsewhere
 from api.promql.engine import Engine, Question, Running
 from api.promql.errors import QueryError
 from api.promql.parse import parse_query
 from api.promql.plan import Select, nodes_of
 from api.promql.values import Grid, Scalar, Vector
 from collector.contract.errors import FabricscopeError, RuleError, RuleLimitError
-from collector.contract.identity import METRIC_LABEL, Labels, check_labels
+from collector.contract.identity import METRIC_LABEL, Labels, check_labels, metric_id
 from collector.contract.model import Sample, Series
 from collector.contract.units import NS, NS_PER_MS
 
@@ -90,9 +90,8 @@ class Asker:
     def prepare(self, group: Group, at: Moment) -> Moment:
         """The moment, with what the group's rules read. An expression that is none counts later."""
         texts = [rule.expression for rule in group.rules if is_query(rule.expression)]
-        own = {rule.name for rule in group.rules if not rule.is_alert}
         ahead = self._engine.read_ahead(
-            texts, at.asked_ns // NS_PER_MS, {*own, ALERTS_METRIC, FOR_STATE_METRIC}
+            texts, at.asked_ns // NS_PER_MS, {ALERTS_METRIC, FOR_STATE_METRIC}
         )
         return msgspec.structs.replace(at, ahead=ahead)
 
@@ -269,13 +268,27 @@ def needs(rule: Rule, unwritten: Sequence[Sample]) -> bool:
     if not unwritten:
         return False
     names = {sample.series.metric for sample in unwritten}
-    read = metrics_read(rule.expression)
+    return asks_for_any(rule, names) or not names.isdisjoint(metrics_read(rule.expression))
+
+
+def asks_for_any(rule: Rule, names: Iterable[str]) -> bool:
+    """Whether the rule may read metrics that its expression does not name."""
     texts = [*rule.labels.values(), *rule.annotations.values()]
     return (
-        None in read
-        or not names.isdisjoint(read)
+        None in metrics_read(rule.expression)
         or any(":" not in name and not name.startswith("ALERTS") for name in names)
         or any(TEMPLATE_QUERY in text for text in texts)
+    )
+
+
+def is_held(rule: Rule, unwritten: Sequence[Sample], ahead: ReadAhead) -> bool:
+    """Whether all that the rule reads of these samples is what was read ahead, and added to it."""
+    names = {sample.series.metric for sample in unwritten}
+    read = names & metrics_read(rule.expression)
+    return (
+        not asks_for_any(rule, names)
+        and read.isdisjoint(read_elsewhere(rule.expression))
+        and ahead.holds(metric_id(name) for name in read if name is not None)
     )
 
 

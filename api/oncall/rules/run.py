@@ -28,6 +28,10 @@ class GroupRun:
         """What each rule has made, as in GroupState."""
         self.unwritten: list[Sample] = []
         """Samples that are not in the store yet."""
+        self.added = 0
+        """How many of them the rules that follow can read nevertheless (`Moment.ahead`)."""
+        self.has_new = False
+        """Whether any of these is of a series that the store does not know."""
         self.errors: dict[int, str] = {}
         self.seconds: list[float] = []
         self.left_out = 0
@@ -48,6 +52,11 @@ class GroupRun:
         self.series[name] = {sample.series for sample in outcome.samples}
         self.unwritten += outcome.samples
         self._mark_stale(before - self.series[name])
+
+    def written(self) -> None:
+        """All samples so far are in the store."""
+        self.unwritten.clear()
+        self.added, self.has_new = 0, False
 
     def fail(self, place: int, error: str) -> None:
         """The rule could not be evaluated at all."""

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from alerts.rulebook.model import Alert, AlertState, Group
+from alerts.rulebook.model import Alert, AlertState, Group, Rule
 from api.base.limits import ALERTS_MAX
 from api.base.metrics import ServiceMetrics
 from api.base.steady import Steady
@@ -26,10 +26,19 @@ from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
 from api.oncall.evaluate.lead import Lead
-from api.oncall.rules.evaluate import Asker, Explain, Moment, RuleEvaluator, RuleOutcome, needs
+from api.oncall.rules.evaluate import (
+    Asker,
+    Explain,
+    Moment,
+    RuleEvaluator,
+    RuleOutcome,
+    is_held,
+    needs,
+)
 from api.oncall.rules.run import GroupRun, explain_all
 from api.oncall.rules.shelf import Shelf
 from api.oncall.rules.state import GroupDocument, GroupState, Keeper, StandingAlerts, recall
+from api.promql.arrange import Stored
 from collector.contract.errors import InventoryError, SettingsError, StoreError
 from collector.contract.units import NS
 
@@ -329,13 +338,27 @@ class RuleTask:
         if not is_kept:
             raise LostLead
 
+    def _add(self, run: GroupRun, rule: Rule) -> bool:
+        """Add what earlier rules recorded to what was read ahead; whether the rule reads it there.
+
+        Else the store has to have it first. It alone finds series by their labels, so it has to
+        have those that are new, too.
+        """
+        ahead = run.at.ahead
+        if ahead is None:
+            return False
+        columns, is_known = self._own.preview(run.unwritten[run.added :])
+        ahead.add(columns.metric, Stored(columns.series, columns.time_ms, columns.value))
+        run.added, run.has_new = len(run.unwritten), run.has_new or not is_known
+        return not run.has_new and is_held(rule, run.unwritten, ahead)
+
     async def _evaluate_rule(self, run: GroupRun, place: int) -> None:
         """Evaluate one rule, after the samples that it may read have been written."""
         rule, name = run.group.rules[place], run.ids[place]
-        if needs(rule, run.unwritten):
+        if needs(rule, run.unwritten) and not await self._in_thread(lambda: self._add(run, rule)):
             try:
                 await self._own.write(run.unwritten, at_once=True)
-                run.unwritten.clear()
+                run.written()
             except (StoreError, Overloaded) as error:
                 run.fail(place, f"what earlier rules recorded cannot be written: {error}")
                 return
