@@ -413,6 +413,28 @@ def test_a_collector_sends_for_many_agents_over_few_connections() -> None:
     assert seconds <= 2 * COMMIT_QUIET_SECONDS + 50 * COMMIT_SPACING_SECONDS
 
 
+def test_those_who_stay_do_not_wait_for_one_who_has_ended() -> None:
+    """Eight connections, one of which ends at each turn: none costs the others a second."""
+
+    async def scene() -> float:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        async def send(number: int) -> None:
+            for _ in range(number + 1):
+                await bench.commit.write(Write(samples=samples(1)), sender=f"shard{number}")
+
+        await asyncio.gather(*(send(number) for number in range(8)))
+        took = loop.time() - began
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return took
+
+    assert in_no_time(scene()) < 2 * 8 * COMMIT_QUIET_SECONDS < 2 * COMMIT_WAIT_SECONDS
+
+
 def test_agents_in_turn_share_an_insert_a_second() -> None:
     """Rows pause for longer than is quiet, and still wait for a second."""
 
