@@ -82,15 +82,6 @@ def count_records(store: Store, question: Question) -> int:
     return int(store.query(sql, question.parameters)["n"][0].as_py())
 
 
-def is_over(store: Store, question: Question, records_max: int) -> bool:
-    """Whether there are more records than this; reads no more of them than that takes."""
-    sql = f"""
-        SELECT count() AS n
-        FROM (SELECT 1 FROM collectives WHERE {question.where} LIMIT {int(records_max) + 1})
-    """  # noqa: S608 - our words
-    return int(store.query(sql, question.parameters)["n"][0].as_py()) > records_max
-
-
 def count_in_pieces(store: Store, question: Question, pieces: int) -> tuple[Ints, Ints]:
     """Records in each equal part, and the edges; of the part of the time with records."""
     first, last = question.parameters["from_ns"], question.parameters["to_ns"]

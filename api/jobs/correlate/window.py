@@ -20,7 +20,6 @@ from api.jobs.correlate.read import (
     Question,
     count_in_pieces,
     count_records,
-    is_over,
     query_records,
     query_slices,
     read_members,
@@ -60,6 +59,13 @@ def look(
     communicators = sorted({communicator for communicator, _ in job_rank})
     source, count = best_source(store, communicators, from_ns, to_ns)
     question = Question(communicators, from_ns, to_ns, [source])
+    return look_whole(store, job_rank, question, count, records_max)
+
+
+def look_whole(
+    store: Store, job_rank: JobRanks, question: Question, count: int, records_max: int
+) -> JobCollectives:
+    """``count``: how many records the question has."""
     keep = power_of_two(-(-count // records_max))
     raw = query_records(store, question, keep_one_in=keep)
     clocks = align_whole(raw)
@@ -71,7 +77,7 @@ def look(
         members = correct(read_members(store, question, chosen), clocks)
         operations = split_in_store(store, question, clocks)
     return JobCollectives(
-        source=source,
+        source=question.parameters["sources"][0],
         kept_one_in=keep,
         records=records,
         members=members,
@@ -87,11 +93,15 @@ def look_in_slices(
     communicators = sorted({communicator for communicator, _ in job_rank})
     chosen = some_members(job_rank, MEMBERS_MAX / max(1, len(set(job_rank.values()))))
     asked = [Question(communicators, from_ns, to_ns, [source]) for source in SOURCES_TIMED]
-    question = next((one for one in asked if is_over(store, one, 0)), asked[0])
-    if not is_over(store, question, records_max):
-        whole = look(store, job_rank, from_ns, to_ns, records_max=records_max)
+    for question in asked:
+        counts, edges = count_in_pieces(store, question, PIECES)
+        if counts.any():
+            break
+    else:
+        question = asked[0]
+    if (count := int(counts.sum())) <= records_max:
+        whole = look_whole(store, job_rank, question, count, records_max)
         return msgspec.structs.replace(whole, members=records_of(whole.records, chosen))
-    counts, edges = count_in_pieces(store, question, PIECES)
     slices = choose_slices(counts, edges, int(IN_SLICES_SHARE * records_max))
     raw = query_slices(store, question, slices)
     clocks = align_slices(raw, slices)
