@@ -184,7 +184,7 @@ QUERY_STEPS_MAX: Final = 11_000
 """Points in one series of an answer: Prometheus' bound, more than a screen has. → 400"""
 
 QUERY_SERIES_MAX: Final = 200_000
-"""Series that one selector may touch: their labels are held in memory. → 422"""
+"""Series that one selector may touch; more if their labels fit into 1/16 of memory. → 422"""
 
 QUERY_SAMPLES_MAX: Final = 50_000_000
 """Samples that one query may touch: Prometheus' default. → 422"""
@@ -193,7 +193,7 @@ QUERY_POINTS_MAX: Final = 20_000_000
 """Cells (series x steps) of one matrix, about 180 MB, or raw samples held at once. → 422"""
 
 QUERY_MEMORY_BYTES_MAX: Final = 2 << 30
-"""Memory that the store may use for one part of a query. → 422"""
+"""Memory that the store may use for one part of a query; 1/4 of all if that is less. → 422"""
 
 QUERY_SUBQUERY_STEPS_MAX: Final = 1_000_000
 """Moments at which a subquery is evaluated: `x[1y:1s]` would have 31 million. → 422"""

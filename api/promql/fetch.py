@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from api.base.limits import QUERY_MEMORY_BYTES_MAX, QUERY_POINTS_MAX, QUERY_SAMPLES_MAX
+from api.base.memory import memory_bytes
 from api.data.store.store import Store, StoreBusy
 from api.promql.ahead import ReadAhead
 from api.promql.aliases import Strand
@@ -221,7 +222,7 @@ class Reader:
         own = {
             **(settings or {}),
             "max_execution_time": f"{max(0.001, self._deadline - time.monotonic()):.3f}",
-            "max_memory_usage": str(QUERY_MEMORY_BYTES_MAX),
+            "max_memory_usage": str(memory_max()),
         }
         try:
             return self._store.query(sql, parameters, tag=self._tag, settings=own)
@@ -245,6 +246,11 @@ TIME_RANGE = (
     "time > fromUnixTimestamp64Milli({after_ms:Int64}) "
     "AND time <= fromUnixTimestamp64Milli({to_ms:Int64})"
 )
+
+
+def memory_max() -> int:
+    """QUERY_MEMORY_BYTES_MAX, on this machine."""
+    return min(QUERY_MEMORY_BYTES_MAX, memory_bytes() // 4)
 
 
 def is_stale(values: Floats) -> Bools:
@@ -278,7 +284,7 @@ _TRANSLATED: tuple[tuple[str, Callable[[str], QueryError]], ...] = (
     (
         "MEMORY_LIMIT_EXCEEDED",
         lambda _: failed(
-            f"the query needs more than {QUERY_MEMORY_BYTES_MAX >> 20} MiB "
+            f"the query needs more than {memory_max() >> 20} MiB "
             "(QUERY_MEMORY_BYTES_MAX); narrow the selector or the range",
             rule="QUERY_MEMORY_BYTES_MAX",
         ),

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from api.base.limits import QUERY_LABELS_CACHED_MAX, QUERY_SERIES_MAX
+from api.base.memory import memory_bytes
 from api.data.selectors import Condition, Selector, utc_day
 from api.promql.aliases import Strand
 from api.promql.arrange import Ids
@@ -23,9 +24,17 @@ from collector.contract.identity import METRIC_LABEL, metric_id
 IDS_INLINE_MAX = 1_000
 """Up to this many series are listed in the SQL by id; more are matched by their labels again."""
 
-FOUND_ROWS_MAX = 300_000
-"""Rows of all cached answers together, with what is derived from them about 200 MB. Past it the
-cache is cleared."""
+LABEL_SET_BYTES = 1_200
+"""A label set with what queries derive from it, about."""
+
+SERIES_MAX = max(QUERY_SERIES_MAX, memory_bytes() // 16 // LABEL_SET_BYTES)
+"""QUERY_SERIES_MAX, on this machine: a rule over all queues of all ports needs a thousand series a
+host, and on a machine that is made for so many hosts it may have them."""
+
+FOUND_ROWS_MAX = SERIES_MAX * 3 // 2
+"""Rows of all cached answers together. Past it the cache is cleared."""
+
+LABELS_CACHED_MAX = max(QUERY_LABELS_CACHED_MAX, SERIES_MAX)
 
 FOUND_MAX = 10_000
 
@@ -131,13 +140,12 @@ class SeriesMemory:
         strand_number = f"multiIf({which}{len(matches) - 1})" if which else "0"
         rows = ask(
             f"SELECT series, any({strand_number}) AS strand FROM series WHERE {where} "  # noqa: S608 - placeholders only
-            f"GROUP BY series ORDER BY series LIMIT {QUERY_SERIES_MAX + 1}",
+            f"GROUP BY series ORDER BY series LIMIT {SERIES_MAX + 1}",
             condition.parameters,
         )
-        if rows.num_rows > QUERY_SERIES_MAX:
+        if rows.num_rows > SERIES_MAX:
             raise failed(
-                f"the selector matches more than {QUERY_SERIES_MAX} series "
-                "(QUERY_SERIES_MAX); narrow it",
+                f"the selector matches more than {SERIES_MAX} series (QUERY_SERIES_MAX); narrow it",
                 rule="QUERY_SERIES_MAX",
             )
         series = rows["series"].to_pylist()
@@ -164,7 +172,7 @@ class SeriesMemory:
         )
         learnt = dict(zip(rows["series"].to_pylist(), read_labels(rows), strict=True))
         with self._lock:
-            if len(self._labels) + len(learnt) > QUERY_LABELS_CACHED_MAX:
+            if len(self._labels) + len(learnt) > LABELS_CACHED_MAX:
                 self._labels = {}
             self._labels.update(learnt)
         return [learnt.get(one) or remembered.get(one) for one in series]

@@ -133,7 +133,7 @@ def test_too_much_at_once_is_refused_by_name(
 @pytest.mark.parametrize(
     ("module", "bound", "value", "query"),
     [
-        ("find", "QUERY_SERIES_MAX", SERIES - 1, '{__name__=~".+"}'),
+        ("find", "SERIES_MAX", SERIES - 1, '{__name__=~".+"}'),
         ("fetch", "QUERY_SAMPLES_MAX", SERIES * 60 - 1, "sum(rate(some_total[2m]))"),
         ("fetch", "QUERY_SAMPLES_MAX", SERIES * 60 - 1, "sum(max_over_time(some_total[2m]))"),
         ("fetch", "QUERY_POINTS_MAX", SERIES * 60 - 1, "some_total[2m]"),

@@ -130,7 +130,7 @@ def test_many_series_and_few_of_them(asked: Asked) -> None:
 def test_what_is_remembered_is_bounded(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "FOUND_MAX", 3)
     monkeypatch.setattr(find, "FOUND_ROWS_MAX", 5)
-    monkeypatch.setattr(find, "QUERY_LABELS_CACHED_MAX", 4)
+    monkeypatch.setattr(find, "LABELS_CACHED_MAX", 4)
     asked.write("bounded", list("abcdefgh"))
     engine = Engine(asked.store, Dialect.PROMETHEUS_3, catalog=None)
     for host in "abcdefgh" * 2:

@@ -19,6 +19,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from api.base.limits import ENGINE_CACHE_BYTES_MAX
+from api.base.memory import memory_bytes
 from api.base.quarantine import Quarantine
 from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import Column, encode_block
@@ -35,7 +36,7 @@ READER_WAIT_SECONDS = 10.0
 """How long a query waits for its turn before it is refused."""
 QUERY_SECONDS_MAX = 60
 """No query may hold the store longer; the engine itself stops it."""
-QUERY_MEMORY_BYTES_MAX = 4 << 30
+QUERY_MEMORY_BYTES_MAX = min(4 << 30, memory_bytes() // 4)
 
 EMBEDDED_OPTIONS = {
     # Its defaults are those of a server that has a machine to itself: 5 GiB for each cache.
