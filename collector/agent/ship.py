@@ -104,6 +104,20 @@ def parse_retry_after(text: str | None, now_seconds: float) -> float | None:
     return min(max(seconds, 0.0), RETRY_AFTER_SECONDS_MAX)
 
 
+def clock_offset(date: str | None, now_seconds: float) -> float | None:
+    """How far this clock (unix seconds) is ahead of the one that wrote an HTTP Date, in seconds.
+
+    Good to two seconds: a Date has whole ones, and the answer was on its way. None: no such date.
+
+    >>> clock_offset("Thu, 01 Jan 1970 00:01:00 GMT", 300.0), clock_offset("now", 0.0)
+    (240.0, None)
+    """
+    try:
+        return now_seconds - email.utils.parsedate_to_datetime(date or "").timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
 class News:
     """Logs when the state of the connection to the service changes, and only then."""
 
@@ -286,6 +300,9 @@ class Shipper:
                     detail = f"its answer is no receipt for this batch: {show(content)}"
                     return self._failed("receipt", detail)
                 self._delivered(entry, receipt)
+                offset = clock_offset(headers.get("Date"), self._now_ns() / 1e9)
+                if offset is not None:
+                    self._meter.set("fabric_agent_clock_offset_seconds", offset)
                 return 0.0
             case Answer.NEVER:
                 self._rejected(entry, status, content)

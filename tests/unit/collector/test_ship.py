@@ -1,5 +1,6 @@
 """The shipper against a service that answers by recipe; nothing sleeps, nothing listens."""
 
+import email.utils
 import logging
 import threading
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from collector.agent.ship import (
 from collector.agent.spool import Spool
 from collector.contract import wire
 from collector.contract.errors import SettingsError
+from collector.contract.units import NS
 from tests.doubles.fakes import HandClock, sample
 
 Recipe = Callable[[wire.Batch], httpx.Response]
@@ -93,6 +95,24 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path / "spool")
+
+
+def test_the_clock_is_compared_with_the_date_of_answers(bench: Bench) -> None:
+    def dated(batch: wire.Batch, date: str) -> httpx.Response:
+        answer = accept(batch)
+        answer.headers["Date"] = date
+        return answer
+
+    bench.put(3)
+    bench.shipper.step()
+    assert bench.value("clock_offset_seconds") is None, "this answer has no date"
+    theirs = email.utils.formatdate(bench.clock.wall_ns / NS + 240, usegmt=True)
+    bench.recipe = lambda batch: dated(batch, theirs)
+    bench.shipper.step()
+    assert bench.value("clock_offset_seconds") == pytest.approx(-240, abs=1)
+    bench.recipe = lambda batch: dated(batch, "yesterday")
+    bench.shipper.step()
+    assert bench.value("clock_offset_seconds") == pytest.approx(-240, abs=1), "no date, no news"
 
 
 def test_batches_are_sent_in_order_and_removed_when_acknowledged(bench: Bench) -> None:
