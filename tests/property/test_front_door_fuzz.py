@@ -92,6 +92,8 @@ def ask_the_page(service: RoundByRound) -> None:
             ask(service, f"/v1/jobs/{name}/{view}")
     for host in service.client.get("/v1/hosts").json()["items"][-2:]:
         name = quote(host["host"], safe="")
+        # On a busy machine the last look may be a minute old, which is answered by 503, as it says.
+        service.judge_health()
         for path in ("", "/health"):
             ask(service, f"/v1/hosts/{name}{path}")
         ask(service, f"/v1/explain?host={name}")
