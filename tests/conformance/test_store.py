@@ -300,6 +300,7 @@ def test_a_store_lives_through_releases(open_store: Open, monkeypatch: pytest.Mo
         "0003_records.sql",
         "0004_findings.sql",
         "0005_merge_days_by_size.sql",
+        "0006_merge_many_small_parts.sql",
     ]
     assert store.migrate() == []
     write(store, 1, [(1, int(dt.datetime.now(dt.UTC).timestamp() * 1000), 1.0)])

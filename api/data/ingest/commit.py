@@ -39,9 +39,8 @@ COMMIT_WAIT_SECONDS = 1.0
 """How long a small group waits while rows keep coming: each insert leaves parts that the engine
 merges, and that every question looks into."""
 COMMIT_QUIET_SECONDS = 0.1
-"""How long it waits without a new row, if no insert has begun within COMMIT_WAIT_SECONDS or half of
-the last group have sent again. Agents send every few seconds and read on while they wait: to them a
-second more is nothing, and to the engine three inserts a second are three times the parts."""
+"""How long it waits without a new row. Senders that wait for their answer before they send again
+have all sent by then; ten agents or more, which send each second, keep a group open."""
 COMMIT_SPACING_SECONDS = 0.02
 """The least time from one insert's begin to the next one's: what an insert costs hardly depends on
 its rows, and one sender that answers in a millisecond could ask for a hundred a second."""
@@ -103,7 +102,6 @@ class Awaited:
     def __init__(self, senders: list[tuple[str, str]]) -> None:
         self._names = Counter(name for name, _ in senders)
         self._lines = Counter(line for _, line in senders)
-        self._half = len(senders) / 2
 
     def note(self, name: str, line: str) -> None:
         for awaited, one in ((self._names, name), (self._lines, line)):
@@ -115,11 +113,6 @@ class Awaited:
     @property
     def is_over(self) -> bool:
         return not (self._names and self._lines)
-
-    @property
-    def is_half_over(self) -> bool:
-        """Most of them wait for answers, so the others have probably ended."""
-        return min(self._names.total(), self._lines.total()) <= self._half
 
 
 class GroupCommit:
@@ -227,17 +220,13 @@ class GroupCommit:
         """Wait for more rows: until they are enough, or none comes, or the time is up."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + COMMIT_WAIT_SECONDS
-        rested_s = self._begun_s + COMMIT_WAIT_SECONDS
         while loop.time() < until_s:
             seen_rows = self._waiting_rows
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(min(loop.time() + COMMIT_QUIET_SECONDS, until_s)):
                     await self._enough.wait()
                     return
-            is_rested = loop.time() >= rested_s or (
-                self._awaited is not None and self._awaited.is_half_over
-            )
-            if self._waiting_rows == seen_rows and is_rested:
+            if self._waiting_rows == seen_rows:
                 return
 
     async def _commit(self) -> None:

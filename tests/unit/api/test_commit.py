@@ -435,31 +435,6 @@ def test_those_who_stay_do_not_wait_for_one_who_has_ended() -> None:
     assert in_no_time(scene()) < 2 * 8 * COMMIT_QUIET_SECONDS < 2 * COMMIT_WAIT_SECONDS
 
 
-def test_agents_in_turn_share_an_insert_a_second() -> None:
-    """Rows pause for longer than is quiet, and still wait for a second."""
-
-    async def scene() -> int:
-        bench = Bench()
-        running = asyncio.create_task(bench.commit.run())
-
-        async def send(number: int) -> None:
-            await asyncio.sleep(number * 0.2)
-            for turn in range(10):
-                sender = f"agent{number} of {turn % 5}"
-                sent = asyncio.create_task(
-                    bench.commit.write(Write(samples=samples(1)), sender=sender)
-                )
-                await asyncio.sleep(1.0)
-                await sent
-
-        await asyncio.gather(*(send(number) for number in range(5)))
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        return len(bench.store.inserts)
-
-    assert in_no_time(scene()) <= 12
-
-
 def test_a_group_does_not_close_for_those_who_were_not_in_the_last_one() -> None:
     """Agents send each second, in turn: one insert for all of them."""
 
