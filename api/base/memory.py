@@ -21,7 +21,7 @@ def memory_bytes() -> int:
 
 
 def limits_of(own: Path, root: Path) -> list[int]:
-    """The limits of a process' cgroup and of all above it. None: there are none.
+    """The limits of a process' cgroup and of all above it; those without a limit are left out.
 
     ``own`` lists its cgroups, as /proc/self/cgroup does; they lie under ``root``.
     """

@@ -91,6 +91,13 @@ class ReadAhead:
         self._added: dict[int, list[Stored]] = {}
         self._lock = threading.Lock()
 
+    def covers(self, metrics: Iterable[int], after_ms: int, to_ms: int) -> bool:
+        """Whether this time of these metrics is read ahead."""
+        ranges = [self._range_of.get(metric) for metric in metrics]
+        return to_ms <= self._at_ms and all(
+            range_ms is not None and after_ms >= self._after_ms(range_ms) for range_ms in ranges
+        )
+
     def holds(self, metrics: Iterable[int]) -> bool:
         """Whether all samples of these metrics are here, as far back as any query needs them."""
         ranges = [self._range_of.get(metric) for metric in metrics]
@@ -108,10 +115,9 @@ class ReadAhead:
 
     def find(self, metrics: Sequence[int], after_ms: int, to_ms: int) -> Stored | None:
         """All samples of these metrics in a time; None: they have to be asked for."""
-        ranges = {self._range_of.get(metric, -1) for metric in metrics}
-        if to_ms > self._at_ms or after_ms < self._after_ms(min(ranges, default=-1)):
+        if not self.covers(metrics, after_ms, to_ms):
             return None
-        blocks = {range_ms: self._block(range_ms) for range_ms in ranges}
+        blocks = {self._range_of[metric]: self._block(self._range_of[metric]) for metric in metrics}
         parts = []
         for metric in metrics:
             block = blocks[self._range_of[metric]]

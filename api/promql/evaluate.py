@@ -303,7 +303,8 @@ class Evaluation:
         samples = span_ms / ASSUMED_INTERVAL_MS
         is_large = len(found.labels) * samples >= REDUCE_SAMPLES_FROM
         is_worth = not fixed and is_large and samples >= REDUCE_FROM * len(ends)
-        return is_worth and not self._reader.is_ahead(found)
+        after_ms, to_ms = self._after(ends, window_ms), clamp_ms(int(ends[-1]))
+        return is_worth and not self._reader.is_ahead(found, after_ms, to_ms)
 
     # --- functions -----------------------------------------------------------------------------
 

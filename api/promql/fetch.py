@@ -149,9 +149,10 @@ class Reader:
             values = np.where(stale, values, values * found.factors[samples.rows])
         return Samples(found.labels, samples.rows, samples.times_ms, values, stale)
 
-    def is_ahead(self, found: Found) -> bool:
-        """Whether the samples of these series have been read already."""
-        return self._ahead is not None and self._ahead.holds(found.parameters["metrics"])
+    def is_ahead(self, found: Found, after_ms: int, to_ms: int) -> bool:
+        """Whether the samples of these series in this time have been read already."""
+        ahead, metrics = self._ahead, found.parameters["metrics"]
+        return ahead is not None and ahead.covers(metrics, after_ms, to_ms) and ahead.holds(metrics)
 
     def _read_ahead(self, found: Found, after_ms: int, to_ms: int) -> Stored | None:
         if self._ahead is None:

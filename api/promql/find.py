@@ -35,6 +35,7 @@ FOUND_ROWS_MAX = SERIES_MAX * 3 // 2
 """Rows of all cached answers together. Past it the cache is cleared."""
 
 LABELS_CACHED_MAX = max(QUERY_LABELS_CACHED_MAX, SERIES_MAX)
+"""QUERY_LABELS_CACHED_MAX, on this machine: one selector's must fit."""
 
 FOUND_MAX = 10_000
 

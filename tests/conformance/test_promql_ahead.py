@@ -12,11 +12,12 @@ import pytest
 
 from api.data.store.store import Store
 from api.oncall.evaluate.series import STALE
-from api.promql import ahead
+from api.promql import ahead, evaluate
 from api.promql.ahead import ReadAhead
 from api.promql.arrange import Stored
 from api.promql.engine import Engine, Question
 from api.promql.errors import QueryError
+from api.promql.fetch import Reader
 from api.promql.values import Dialect, Grid, Vector
 from collector.contract.errors import StoreError
 from collector.contract.identity import metric_id
@@ -161,6 +162,22 @@ def test_more_than_may_be_held_is_left_out_bit_by_bit(engine: Engine) -> None:
             given = engine.read_ahead(texts, AT_MS, ())
             assert [ask(engine, text, given) for text in texts] == alone
     assert asked.count <= len(texts)
+
+
+def test_a_range_that_is_not_read_ahead_is_reduced_by_the_engine(service: InProcess) -> None:
+    """The same metric, read ahead for a shorter range, does not make us read an hour raw."""
+    engine = Engine(service.store, Dialect.PROMETHEUS_3, None)
+    short, long = "max_over_time(heat_celsius[5m])", "max_over_time(heat_celsius[1h])"
+    given = engine.read_ahead([short], AT_MS, ())
+    with (
+        patch.object(evaluate, "REDUCE_SAMPLES_FROM", 0),
+        patch.object(Reader, "reduced", autospec=True, side_effect=Reader.reduced) as reduced,
+    ):
+        assert ask(engine, short, given)
+        assert reduced.call_count == 0
+        assert ask(engine, long, given) == ask(engine, long, None)
+        assert reduced.call_count == 2
+    engine.close()
 
 
 def test_a_store_that_is_away_is_named_by_the_one_who_asks(engine: Engine) -> None:
