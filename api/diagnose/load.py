@@ -316,7 +316,7 @@ class Sink:
                 np.array(self._time_ms, dtype=np.int64),
                 np.array(self._value, dtype=np.float64),
             )
-            self._store.insert_columns("samples", columns.to_block())
+            self._store.insert_samples(columns)
             for column in (self._metric, self._series, self._time_ms, self._value):
                 del column[:]
 

@@ -139,8 +139,21 @@ class ReadAhead:
 
     def _read(self, range_ms: int) -> Block | None:
         metrics = sorted(metric for metric, own in self._range_of.items() if own == range_ms)
+        held = self._store.recent.read(metrics, self._after_ms(range_ms))
+        found = held.flat(self._after_ms(range_ms), self._at_ms)
+        block = Block(found.metric, Stored(found.series, found.time_ms, found.value))
+        if held.missing:
+            asked = self._ask(range_ms, held.missing)
+            if asked is None:
+                return None
+            block = asked if not len(found.metric) else both(block, asked)
+        present, counts = np.unique(block.metric, return_counts=True)
+        self._large.add(present[counts >= AHEAD_METRIC_ROWS_MAX].tolist())
+        return block
+
+    def _ask(self, range_ms: int, metrics: Sequence[int]) -> Block | None:
         parameters = {
-            "metrics": metrics,
+            "metrics": list(metrics),
             "after_ms": self._after_ms(range_ms),
             "to_ms": self._at_ms,
         }
@@ -152,11 +165,9 @@ class ReadAhead:
         except StoreError:
             return None  # those who need it ask themselves, and say what is wrong
         metric = rows["metric"].to_numpy()
-        found, counts = np.unique(metric, return_counts=True)
-        is_cut = rows.num_rows > AHEAD_ROWS_MAX
-        most = rows.num_rows // len(metrics) if is_cut else AHEAD_METRIC_ROWS_MAX
-        self._large.add(found[counts >= max(1, most)].tolist())
-        if is_cut:
+        if rows.num_rows > AHEAD_ROWS_MAX:
+            found, counts = np.unique(metric, return_counts=True)
+            self._large.add(found[counts >= max(1, rows.num_rows // len(metrics))].tolist())
             return None
         order = np.argsort(metric, kind="stable")
         stored = Stored(
@@ -165,6 +176,15 @@ class ReadAhead:
             rows["value"].to_numpy()[order],
         )
         return Block(metric[order], stored)
+
+
+def both(one: Block, other: Block) -> Block:
+    """Samples of different metrics, in the order of these."""
+    metric = np.concatenate([one.metric, other.metric])
+    order = np.argsort(metric, kind="stable")
+    whole = together([one.stored, other.stored])
+    stored = Stored(whole.series[order], whole.times_ms[order], whole.values[order])
+    return Block(metric[order], stored)
 
 
 def within(stored: Stored, after_ms: int, to_ms: int) -> Stored:

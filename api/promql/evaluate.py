@@ -304,7 +304,7 @@ class Evaluation:
         is_large = len(found.labels) * samples >= REDUCE_SAMPLES_FROM
         is_worth = not fixed and is_large and samples >= REDUCE_FROM * len(ends)
         after_ms, to_ms = self._after(ends, window_ms), clamp_ms(int(ends[-1]))
-        return is_worth and not self._reader.is_ahead(found, after_ms, to_ms)
+        return is_worth and not self._reader.is_at_hand(found, after_ms, to_ms)
 
     # --- functions -----------------------------------------------------------------------------
 

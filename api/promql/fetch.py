@@ -133,7 +133,7 @@ class Reader:
         searched here; only two values for one moment need FINAL, which keeps the later one.
         """
         ids, rows = found.ids_and_rows()
-        stored = self._read_ahead(found, after_ms, to_ms)
+        stored = self._read_ahead(found, after_ms, to_ms) or self._recent(found, after_ms, to_ms)
         stored = stored or self._read(found, "samples", after_ms, to_ms)
         samples = arrange(stored, ids, rows)
         repeats = samples.repeats()
@@ -149,16 +149,29 @@ class Reader:
             values = np.where(stale, values, values * found.factors[samples.rows])
         return Samples(found.labels, samples.rows, samples.times_ms, values, stale)
 
-    def is_ahead(self, found: Found, after_ms: int, to_ms: int) -> bool:
-        """Whether the samples of these series in this time have been read already."""
+    def is_at_hand(self, found: Found, after_ms: int, to_ms: int) -> bool:
+        """Whether the samples of these series in this time are in memory already."""
         ahead, metrics = self._ahead, found.parameters["metrics"]
-        return ahead is not None and ahead.covers(metrics, after_ms, to_ms) and ahead.holds(metrics)
+        if ahead is not None and ahead.covers(metrics, after_ms, to_ms) and ahead.holds(metrics):
+            return True
+        return len(metrics) <= RECENT_METRICS_MAX and self._store.recent.holds(metrics, after_ms)
 
     def _read_ahead(self, found: Found, after_ms: int, to_ms: int) -> Stored | None:
         if self._ahead is None:
             return None
         self.check()
         return self._ahead.find(found.parameters["metrics"], after_ms, to_ms)
+
+    def _recent(self, found: Found, after_ms: int, to_ms: int) -> Stored | None:
+        metrics = found.parameters.get("metrics", ())
+        if not 0 < len(metrics) <= RECENT_METRICS_MAX:
+            return None
+        held = self._store.recent.read(metrics, after_ms, found.ids_and_rows()[0])
+        if held.missing:
+            return None
+        self.check_samples(self.samples + len(held))
+        flat = held.flat(after_ms, to_ms)
+        return Stored(flat.series, flat.time_ms, flat.value)
 
     def _read(self, found: Found, table: str, after_ms: int, to_ms: int) -> Stored:
         rows = self.ask(
@@ -234,6 +247,9 @@ class Reader:
             raise translate(error) from error
 
 
+RECENT_METRICS_MAX = 20
+"""Metrics of a selector that are looked for in memory: one that names no metric is for the store,
+and must not fill the memory with all that there is."""
 BULK_SETTINGS = {
     # Larger blocks are fewer to put together: a fifth less for a read of many series.
     "max_block_size": "131072",

@@ -37,8 +37,11 @@ from tests.bench.systems import VictoriaMetrics
 from tests.tools.kept import fingerprint
 
 SIZES, QUICK_SIZES = (16, 64, 256, 1_024), (16,)
-SETTLE_SECONDS, QUICK_SETTLE_SECONDS = 60.0, 20.0
-"""After the past is in: the first rounds read it whole."""
+PAST_CYCLES, QUICK_PAST_CYCLES = 0, 3
+"""Minutes of past that are sent first: detectors look back three. Many hosts' would take longer to
+send than to wait for, and the live part would begin late."""
+SETTLE_SECONDS, QUICK_SETTLE_SECONDS = 240.0, 20.0
+"""Before it is measured: series are new, then windows fill, then rounds are as they will be."""
 MEASURED_SECONDS, QUICK_MEASURED_SECONDS = 120.0, 30.0
 BROWSERS = 3
 ASK_SECONDS = 5.0
@@ -120,6 +123,7 @@ def measure(hosts: int, *, is_quick: bool) -> Figures:
     file = recorded(hosts)
     settle = QUICK_SETTLE_SECONDS if is_quick else SETTLE_SECONDS
     seconds = QUICK_MEASURED_SECONDS if is_quick else MEASURED_SECONDS
+    past = QUICK_PAST_CYCLES if is_quick else PAST_CYCLES
     folder = OUTPUT / "work" / f"live-{hosts}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -128,7 +132,7 @@ def measure(hosts: int, *, is_quick: bool) -> Figures:
     with run_program("live", command, folder, port) as service:
         service.wait_until_ready("/readyz")
         whole = settle + seconds + FAULTS * VERDICT_SECONDS_MAX
-        with playing(file, port, whole) as player, Browsers(port) as browsers:
+        with playing(file, port, whole, past) as player, Browsers(port) as browsers:
             say(f"live: {hosts} hosts, settling")
             time.sleep(settle)
             browsers.forget()
@@ -213,8 +217,16 @@ class Player:
 
 
 @contextmanager
-def playing(file: Path, port: int, seconds: float) -> Iterator[Player]:
-    words = [sys.executable, "-m", "tests.bench.player", str(file), str(port), str(seconds)]
+def playing(file: Path, port: int, seconds: float, past: int) -> Iterator[Player]:
+    words = [
+        sys.executable,
+        "-m",
+        "tests.bench.player",
+        str(file),
+        str(port),
+        str(seconds),
+        str(past),
+    ]
     with subprocess.Popen(
         words, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:

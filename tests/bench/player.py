@@ -1,9 +1,9 @@
-"""Plays a recording to a service in real time: `python -m tests.bench.player FILE PORT SECONDS`.
+"""Plays a recording to a service: `python -m tests.bench.player FILE PORT SECONDS PAST_CYCLES`.
 
-A process of its own, whose CPU time is not the bench's. First the past that detectors compare with
-goes out as fast as it is taken; then it prints a line `live`, and each tick's batches are spread
-over the first half of the tick. At the end, or when standard input ends, it prints what became of
-them as JSON.
+A process of its own, whose CPU time is not the bench's. First so many minutes of past go out as
+fast as they are taken; then it prints a line `live`, and each tick's batches are spread over the
+first half of the tick, in real time. At the end, or when standard input ends, it prints what became
+of them as JSON.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from tests.bench.recording import CYCLE_MS, CYCLE_TICKS, TICK_SECONDS, Recording
 from tests.bench.report import BenchError, quantile
 from tests.bench.sender import Connection, is_retried, is_success
 
-PAST_CYCLES = 3
-"""Three minutes: as far back as detectors look."""
 WORKERS = 8
 QUEUE_MAX = 64
 """Batches that wait for a connection, of each worker: past it the player is late, and says so."""
@@ -84,19 +82,19 @@ def heed_the_end(ends: threading.Event) -> None:
     ends.set()
 
 
-def play(recording: Recording, port: int, seconds: float) -> Played:
+def play(recording: Recording, port: int, seconds: float, past: int) -> Played:
     ends = threading.Event()
     threading.Thread(target=heed_the_end, args=(ends,), daemon=True).start()
     workers = [Worker(port) for _ in range(WORKERS)]
     for worker in workers:
         worker.start()
-    start_ms = int(time.time() * 1000) - PAST_CYCLES * CYCLE_MS
-    begun = time.monotonic() - PAST_CYCLES * CYCLE_MS / 1000
+    start_ms = int(time.time() * 1000) - past * CYCLE_MS
+    begun = time.monotonic() - past * CYCLE_MS / 1000
     live_cpu, late = 0.0, 0.0
-    ticks = PAST_CYCLES * CYCLE_TICKS + round(seconds / TICK_SECONDS)
+    ticks = past * CYCLE_TICKS + round(seconds / TICK_SECONDS)
     for number in range(ticks):
         cycle, tick = divmod(number, CYCLE_TICKS)
-        if number == PAST_CYCLES * CYCLE_TICKS:
+        if number == past * CYCLE_TICKS:
             drain(workers)
             live_cpu = time.process_time()
             for worker in workers:
@@ -138,8 +136,8 @@ def summed(workers: list[Worker], late: float, cpu: float) -> Played:
 
 
 def main(words: list[str]) -> int:
-    file, port, seconds = words
-    played = play(Recording(Path(file)), int(port), float(seconds))
+    file, port, seconds, past = words
+    played = play(Recording(Path(file)), int(port), float(seconds), int(past))
     print(msgspec.json.encode(played).decode(), flush=True)
     return 0
 

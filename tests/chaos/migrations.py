@@ -150,7 +150,7 @@ def fill_store(folder: Path) -> None:
         (ones + round(NOW.timestamp()) * 1000).astype(np.int64),
         (ones + 0.5).astype(np.float64),
     )
-    store.insert_columns("samples", samples.to_block())
+    store.insert_samples(samples)
     store.close()
 
 

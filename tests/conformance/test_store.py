@@ -75,7 +75,7 @@ def write(store: Store, metric: int, rows: list[tuple[int, int, float]]) -> None
         np.array(times, dtype=np.int64),
         np.array(values, dtype=np.float64),
     )
-    store.insert_columns("samples", columns.to_block())
+    store.insert_samples(columns)
 
 
 def read(store: Store, metric: int) -> list[tuple[int, int, int]]:
@@ -361,7 +361,7 @@ def test_a_day_that_is_over_is_merged_by_size(
             np.full(len(series), time_ms + number),
             random.random(len(series)),
         )
-        store.insert_columns("samples", columns.to_block())
+        store.insert_samples(columns)
 
     def found() -> dict[str, int]:
         row: dict[str, int] = store.query(PARTS_SQL).to_pylist()[0]

@@ -315,7 +315,7 @@ def insert_group(store: Store, group: list[Write]) -> None:
         store.insert_arrow(STEPS, steps)
     samples = SampleColumns.concatenate([write.samples for write in group])
     if len(samples):
-        store.insert_columns("samples", samples.to_block())
+        store.insert_samples(samples)
 
 
 def series_rows(series: list[NewSeries]) -> pa.Table:

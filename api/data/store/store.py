@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import clickhouse_connect
 import msgspec
+import numpy as np
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
@@ -24,6 +25,8 @@ from api.base.quarantine import Quarantine
 from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import Column, encode_block
 from api.data.store.migrate import Placement, apply_migrations
+from api.data.store.recent import Recent, SampleRows
+from api.data.store.rings import Samples
 from collector.contract.errors import SettingsError, StoreError
 
 VERSION_MIN = (26, 9)
@@ -76,6 +79,10 @@ READ_SETTINGS = {
     "output_format_arrow_compression_method": "none",
 }
 
+RECENT_WHERE = (
+    "metric IN {metrics:Array(UInt32)} AND time > fromUnixTimestamp64Milli({after_ms:Int64})"
+)
+
 DAMAGE_CODES = frozenset({3, 32, 33, 40, 74, 76, 107, 226, 228, 246, 271, 432})
 """The engine's errors that a read raises where data on disk are not what was written: wrong
 checksums and sizes, files that are cut, gone or cannot be read, blocks that cannot be unpacked."""
@@ -122,6 +129,12 @@ class StoreUrl(msgspec.Struct, frozen=True):
         return cls("clickhouse", dsn, database, cluster)
 
 
+class WritableSamples(SampleRows, Protocol):
+    """Samples that know the columns of the `samples` table."""
+
+    def to_block(self) -> list[Column]: ...
+
+
 class Store:
     """Writes blocks and answers SQL. Thread-safe; one writer at a time, a few readers beside it."""
 
@@ -137,6 +150,10 @@ class Store:
         self._series_version = 0
         self._metric_versions: dict[str, int] = {}
         self._forgotten_version = 0
+        self.recent = Recent(
+            self._load_recent, self._count_recent, is_complete=url.scheme == "chdb"
+        )
+        """The last minutes' samples: an embedded store belongs to this process alone."""
         self.damaged_reads = 0
         """Queries that met damaged data."""
         self._damaged_at: float | None = None
@@ -220,12 +237,14 @@ class Store:
                 f"ALTER TABLE {table} {on_cluster} MODIFY TTL {column} + toIntervalDay({days})"
             )
 
-    def insert_columns(self, table: str, columns: Sequence[Column]) -> None:
-        """Append a block of fixed-width columns. When this returns, it survives a kill."""
-        with self._write_lock, store_errors(f"insert into {table}"):
+    def insert_samples(self, samples: WritableSamples) -> None:
+        """Append a block of samples. When this returns, they survive a kill."""
+        columns = samples.to_block()
+        with self._write_lock, store_errors("insert into samples"):
             self._writer.raw_insert(
-                table, [column.name for column in columns], encode_block(columns), fmt="Native"
+                "samples", [column.name for column in columns], encode_block(columns), fmt="Native"
             )
+        self.recent.add(samples)
 
     def insert_arrow(self, table: str, rows: pa.Table) -> None:
         """Append rows of any types. When this returns, they survive a kill."""
@@ -233,6 +252,8 @@ class Store:
             self._writer.insert_arrow(table, rows)
             if table == "series":
                 self._note_series(rows["metric_name"].unique().to_pylist())
+        if table == "samples":
+            self.recent.forget()
 
     def _note_series(self, metrics: Sequence[str]) -> None:
         """These metrics have new rows in `series`; needs the write lock."""
@@ -279,6 +300,17 @@ class Store:
                 self.damaged_reads += 1
                 self._damaged_at = time.monotonic()
             raise
+
+    def _load_recent(self, metrics: Sequence[int], after_ms: int) -> Samples:
+        sql = f"SELECT metric, series, time, value FROM samples WHERE {RECENT_WHERE}"  # noqa: S608 - our words
+        rows = self.query(sql, {"metrics": list(metrics), "after_ms": after_ms})
+        metric, series, value = (rows[name].to_numpy() for name in ("metric", "series", "value"))
+        return Samples(metric, series, rows["time"].to_numpy().view(np.int64), value)
+
+    def _count_recent(self, metrics: Sequence[int], after_ms: int) -> dict[int, int]:
+        sql = f"SELECT metric, count() AS n FROM samples WHERE {RECENT_WHERE} GROUP BY metric"  # noqa: S608 - our words
+        rows = self.query(sql, {"metrics": list(metrics), "after_ms": after_ms})
+        return dict(zip(rows["metric"].to_pylist(), rows["n"].to_pylist(), strict=True))
 
     @property
     def damage_age_s(self) -> float:

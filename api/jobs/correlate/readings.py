@@ -19,6 +19,7 @@ from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Grid, Readings
 from api.base.host_names import HOST_LABELS
 from api.base.quarantine import Quarantine, shown_series
+from api.data.store.rings import PART_ROWS, Held
 from api.data.store.store import Store
 from collector.contract.catalog import Alias, Kind, load_catalog
 from collector.contract.errors import ContractError
@@ -191,6 +192,76 @@ def flattened(lists: Any) -> tuple[Ints, npt.NDArray[Any]]:  # noqa: ANN401 - py
     return offsets - offsets[0], whole.flatten().to_numpy(zero_copy_only=False)
 
 
+def held_samples(held: Held, grid: Grid, from_ms: int, to_ms: int) -> Samples:
+    """The same of rows in memory."""
+    parts = [
+        part_of(held.part(slice(at, at + PART_ROWS)), grid, from_ms, to_ms)
+        for at in range(0, max(1, len(held)), PART_ROWS)
+    ]
+    return parts[0] if len(parts) == 1 else chained(parts)
+
+
+def part_of(held: Held, grid: Grid, from_ms: int, to_ms: int) -> Samples:
+    inside = held.within(from_ms, to_ms) & np.isfinite(held.value)
+    seen: Flags = np.logical_or.reduce(inside, axis=1)
+    held, inside = held.part(seen), inside[seen]
+    most = np.iinfo(np.uint32).max
+    first, last = (
+        np.where(inside, held.offset, most).min(axis=1, initial=most),
+        np.where(inside, held.offset, 0).max(axis=1, initial=0),
+    )
+    lowest = np.where(inside, held.value, np.inf).min(axis=1, initial=np.inf)
+    highest = np.where(inside, held.value, -np.inf).max(axis=1, initial=-np.inf)
+    is_still: Flags = lowest == highest
+    moved = held.part(~is_still).turned()
+    chosen = moved.within(from_ms, to_ms) & np.isfinite(moved.value)
+    count = np.zeros(len(held), np.int64)
+    count[~is_still] = np.count_nonzero(chosen, axis=1)
+    return Samples(
+        grid=grid,
+        metric=held.metric,
+        series=held.series,
+        first_ms=first.astype(np.int64) + held.epoch_ms,
+        last_ms=last.astype(np.int64) + held.epoch_ms,
+        lowest=lowest,
+        is_still=is_still,
+        start=np.append(0, np.cumsum(count)),
+        time_ms=moved.offset[chosen].astype(np.int64) + held.epoch_ms,
+        value=moved.value[chosen],
+    )
+
+
+BY_SERIES = ("metric", "series", "first_ms", "last_ms", "lowest", "is_still")
+
+
+def chained(parts: Sequence[Samples]) -> Samples:
+    """One after the other."""
+    before = np.cumsum([0, *(len(part.time_ms) for part in parts)])
+    start = [part.start[:-1] + at for part, at in zip(parts, before, strict=False)]
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in (*BY_SERIES, "time_ms", "value")
+    }
+    return Samples(
+        grid=parts[0].grid, start=np.append(np.concatenate(start), before[-1]), **columns
+    )
+
+
+def both(one: Samples, other: Samples) -> Samples:
+    """Samples of different metrics, in order."""
+    whole = chained([one, other])
+    order = np.argsort(whole.metric, kind="stable")
+    _, points = points_of(whole, order)
+    count = np.diff(whole.start)[order]
+    return Samples(
+        grid=whole.grid,
+        start=np.append(0, np.cumsum(count)),
+        time_ms=whole.time_ms[points],
+        value=whole.value[points],
+        **{name: getattr(whole, name)[order] for name in BY_SERIES},
+    )
+
+
 # Which series is what ----------------------------------------------------------------------------
 
 
@@ -298,9 +369,14 @@ class GridReader:
         """From a GAP before the grid on, so that first cells have rates; a shared metric once."""
         from_ms = grid.start_ns // 1_000_000 - GAP_SECONDS * 1000
         ids = sorted({one for target in targets for one in self.known(target).by_id})
-        parameters = {"metrics": ids, "from_ms": from_ms, "to_ms": grid.end_ns // 1_000_000}
+        to_ms = grid.end_ns // 1_000_000
+        held = self._store.recent.read(ids, from_ms)
+        if not held.missing:
+            return held_samples(held, grid, from_ms, to_ms)
+        parameters = {"metrics": list(held.missing), "from_ms": from_ms, "to_ms": to_ms}
         table = self._store.query(SAMPLES_SQL, parameters, settings=SAMPLES_SETTINGS)
-        return to_samples(table, grid)
+        asked = to_samples(table, grid)
+        return asked if not len(held) else both(held_samples(held, grid, from_ms, to_ms), asked)
 
     def parts(self, target: Target, samples: Samples) -> list[Part]:
         """The samples of one kind of thing with their meaning, metric by metric."""

@@ -1,7 +1,7 @@
 """Group commit: no writer gets success before the insert, and no writer waits for ever."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar, cast
 from unittest.mock import patch
@@ -25,7 +25,6 @@ from api.data.ingest.commit import (
     event_rows,
 )
 from api.data.ingest.series import NewSeries
-from api.data.store.blocks import Column
 from api.data.store.store import Store
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
@@ -54,9 +53,9 @@ class MemoryStore:
         if not self.is_there:
             raise StoreError("gone")
 
-    def insert_columns(self, table: str, columns: Sequence[Column]) -> None:
-        self.before_insert(table)
-        self.inserts.append((table, len(columns[0].values)))
+    def insert_samples(self, samples: SampleColumns) -> None:
+        self.before_insert("samples")
+        self.inserts.append(("samples", len(samples)))
 
     def insert_arrow(self, table: str, rows: pa.Table) -> None:
         self.before_insert(table)

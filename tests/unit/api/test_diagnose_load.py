@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from api.data.ingest.columns import SampleColumns
 from api.data.inventory.job_model import JobFound
 from api.diagnose import load
 from api.diagnose.find import Found
@@ -37,8 +38,8 @@ class Tables:
     def insert_arrow(self, table: str, rows: pa.Table) -> None:
         self.rows.setdefault(table, []).extend(rows.to_pylist())
 
-    def insert_columns(self, table: str, columns: list[Any]) -> None:
-        self.rows.setdefault(table, []).extend({} for _ in range(len(columns[0].values)))
+    def insert_samples(self, samples: SampleColumns) -> None:
+        self.rows.setdefault("samples", []).extend({} for _ in range(len(samples)))
 
 
 @pytest.fixture

@@ -1,0 +1,270 @@
+"""The last readings of many series, as rows of equal length; the next one replaces the oldest.
+
+Series are rows of matrices, so that adding what a commit brought and reading all series of a metric
+are a few operations on whole arrays. For one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+SLOTS = 64
+"""Readings of a series: five minutes of an agent's, which reads every five seconds."""
+ROW_BYTES = SLOTS * (4 + 8) + 64
+PART_ROWS = 4_096
+"""Rows that are worked on at once: their readings fit into a core's cache."""
+DEAD_SHARE = 4
+"""Rows are put together when one in so many is of no use any more."""
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Metrics = npt.NDArray[np.uint32]
+Ids = npt.NDArray[np.uint64]
+Times = npt.NDArray[np.uint32]
+
+
+class Samples(msgspec.Struct, frozen=True):
+    """Samples as equally long columns."""
+
+    metric: Metrics
+    series: Ids
+    time_ms: Ints
+    value: Floats
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Rows of series. A row is a ring in order of time, with no moment twice."""
+
+    metric: Metrics
+    series: Ids
+    first: Ints
+    """The slot with which each ring begins."""
+    offset: Times
+    """[series, SLOTS] milliseconds after ``epoch_ms``; 0: no reading."""
+    value: Floats
+    epoch_ms: int
+    missing: Sequence[int] = ()
+    """Metrics that were asked for and are not complete here: the store has them."""
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def within(self, after_ms: int, to_ms: int) -> Bools:
+        """Which readings lie in a time, its end included."""
+        first, last = max(0, after_ms - self.epoch_ms), max(0, to_ms - self.epoch_ms)
+        inside: Bools = (self.offset > first) & (self.offset <= last)
+        return inside
+
+    def part(self, rows: slice | Bools) -> Held:
+        return Held(
+            self.metric[rows],
+            self.series[rows],
+            self.first[rows],
+            self.offset[rows],
+            self.value[rows],
+            self.epoch_ms,
+        )
+
+    def turned(self) -> Held:
+        """The same rows, each from its first slot on: in order of time."""
+        turn = (self.first[:, None] + np.arange(SLOTS)) % SLOTS
+        offset = np.take_along_axis(self.offset, turn, 1)
+        value = np.take_along_axis(self.value, turn, 1)
+        first = np.zeros_like(self.first)
+        return Held(self.metric, self.series, first, offset, value, self.epoch_ms)
+
+    def flat(self, after_ms: int, to_ms: int) -> Samples:
+        """The samples of a time, row by row in order of time."""
+        found = []
+        for at in range(0, max(1, len(self)), PART_ROWS):
+            part = self.part(slice(at, at + PART_ROWS)).turned()
+            inside = part.within(after_ms, to_ms)
+            count = np.count_nonzero(inside, axis=1)
+            time_ms = part.offset[inside].astype(np.int64) + part.epoch_ms
+            metric, series = np.repeat(part.metric, count), np.repeat(part.series, count)
+            found.append(Samples(metric, series, time_ms, part.value[inside]))
+        if len(found) == 1:
+            return found[0]
+        columns = zip(*(msgspec.structs.astuple(part) for part in found), strict=True)
+        return Samples(*(np.concatenate(column) for column in columns))
+
+
+class Columns:
+    """A row for each series."""
+
+    def __init__(self, rows: int) -> None:
+        self.metric: Metrics = np.zeros(rows, np.uint32)
+        self.series: Ids = np.zeros(rows, np.uint64)
+        self.next: Ints = np.zeros(rows, np.int64)
+        """The slot that is written next: the one of the oldest reading."""
+        self.last: Times = np.zeros(rows, np.uint32)
+        """The latest reading."""
+        self.lost: Times = np.zeros(rows, np.uint32)
+        """The latest reading that was replaced."""
+        self.is_mixed: Bools = np.zeros(rows, np.bool_)
+        """Whether readings are out of order, or a moment is there twice."""
+        self.offset: Times = np.zeros((rows, SLOTS), np.uint32)
+        self.value: Floats = np.zeros((rows, SLOTS))
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def take(self, other: Columns, rows: Any) -> None:  # noqa: ANN401 - any index
+        """Begin with these rows of another."""
+        for name, column in vars(other).items():
+            chosen = column[rows]
+            getattr(self, name)[: len(chosen)] = chosen
+
+
+class Rings:
+    """Rows that are found by series and by metric. Times are milliseconds after ``epoch_ms``."""
+
+    def __init__(self, rows_max: int, epoch_ms: int) -> None:
+        self.rows_max = rows_max
+        self.epoch_ms = epoch_ms
+        self._rows = 0
+        self._columns = Columns(0)
+        self._ids: Ids = np.zeros(0, np.uint64)
+        self._row_of_id: Ints = np.zeros(0, np.int64)
+        self._of_metric: dict[int, Ints] | None = None
+
+    @property
+    def bytes_used(self) -> int:
+        return len(self._columns) * ROW_BYTES
+
+    # --- finding -------------------------------------------------------------------------------
+
+    def find(self, series: Ids) -> Ints:
+        """The rows of these series; -1 where there is none."""
+        if not len(self._ids):
+            return np.full(len(series), -1, np.int64)
+        place = np.minimum(np.searchsorted(self._ids, series), len(self._ids) - 1)
+        return np.where(self._ids[place] == series, self._row_of_id[place], -1)
+
+    def of_metric(self, metric: int) -> Ints:
+        """The rows of a metric, in order of their series."""
+        if self._of_metric is None:
+            of_row = self._columns.metric[self._row_of_id]
+            order = np.argsort(of_row, kind="stable")
+            found, begins = np.unique(of_row[order], return_index=True)
+            parts = np.split(self._row_of_id[order], begins[1:])
+            self._of_metric = dict(zip(found.tolist(), parts, strict=False))
+        return self._of_metric.get(metric, np.zeros(0, np.int64))
+
+    def is_whole(self, rows: Ints, after_ms: int) -> bool:
+        """Whether no reading after this time was replaced."""
+        return not bool((self._columns.lost[rows] > max(0, after_ms - self.epoch_ms)).any())
+
+    def copy(self, rows: Ints, missing: Sequence[int]) -> Held:
+        columns = self._columns
+        mixed = rows[columns.is_mixed[rows]]
+        if len(mixed):
+            self._sort(mixed)
+        return Held(
+            columns.metric[rows],
+            columns.series[rows],
+            columns.next[rows],
+            columns.offset[rows],
+            columns.value[rows],
+            self.epoch_ms,
+            missing,
+        )
+
+    # --- adding --------------------------------------------------------------------------------
+
+    def add(self, samples: Samples, is_alive: Any) -> Metrics:  # noqa: ANN401 - numpy has no name
+        """Add readings; returns the metrics of series for which there is no room.
+
+        ``is_alive`` says of columns of metrics and of latest times which rows are still of use.
+        """
+        rows = self.find(samples.series)
+        new = np.unique(samples.series[rows < 0])
+        if self._rows + len(new) > len(self._columns):
+            self._make_room(len(new), is_alive)
+            rows = self.find(samples.series)  # a series that comes back may have lost its row
+        left_out = self._begin(samples, rows < 0)
+        rows = self.find(samples.series)
+        there = rows >= 0
+        offset = (samples.time_ms[there] - self.epoch_ms).astype(np.uint32)
+        if len(offset):
+            self._put(rows[there], offset, samples.value[there])
+        return left_out
+
+    def _begin(self, samples: Samples, is_new: Bools) -> Metrics:
+        """Begin rows, as far as there is room; returns the metrics of those that have none."""
+        series, first = np.unique(samples.series[is_new], return_index=True)
+        if not len(series):
+            return np.zeros(0, np.uint32)
+        metric = samples.metric[is_new][first]
+        room = len(self._columns) - self._rows
+        own = slice(self._rows, self._rows + len(series[:room]))
+        self._columns.metric[own], self._columns.series[own] = metric[:room], series[:room]
+        self._rows = own.stop
+        self._index()
+        return np.unique(metric[room:])
+
+    def _make_room(self, count: int, is_alive: Any) -> None:  # noqa: ANN401
+        """For so many further rows, if they may be: those of no use go first."""
+        before, used = self._columns, slice(0, self._rows)
+        alive = is_alive(before.metric[used], before.last[used].astype(np.int64) + self.epoch_ms)
+        kept: Any = used
+        if (self._rows - int(alive.sum())) * DEAD_SHARE > self._rows:
+            kept = np.flatnonzero(alive)
+            self._rows = len(kept)
+        elif len(before) >= self.rows_max:
+            return
+        wanted = max(self._rows + count, self._rows * 5 // 4)
+        self._columns = Columns(min(self.rows_max, wanted))
+        self._columns.take(before, kept)
+        self._index()
+
+    def _index(self) -> None:
+        series = self._columns.series[: self._rows]
+        order = np.argsort(series, kind="stable")
+        self._ids, self._row_of_id = series[order], order
+        self._of_metric = None
+
+    def _put(self, rows: Ints, offset: Times, value: Floats) -> None:
+        """Append readings, those of one row in order of time."""
+        columns = self._columns
+        order = np.lexsort((offset, rows))
+        rows, offset, value = rows[order], offset[order], value[order]
+        begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
+        count = np.diff(np.append(begins, len(rows)))
+        own = rows[begins]
+        twice = (rows[1:] == rows[:-1]) & (offset[1:] == offset[:-1])
+        columns.is_mixed[rows[1:][twice]] = True
+        columns.is_mixed[own] |= offset[begins] <= columns.last[own]
+        columns.last[own] = np.maximum(columns.last[own], offset[begins + count - 1])
+        nth = np.arange(len(rows)) - np.repeat(begins, count)
+        # Of more than a row has room for, the earlier ones are replaced at once.
+        fits = nth >= np.repeat(count, count) - SLOTS
+        if not fits.all():
+            np.maximum.at(columns.lost, rows[~fits], offset[~fits])
+        slot = (columns.next[rows] + nth) % SLOTS
+        place = rows[fits], slot[fits]
+        np.maximum.at(columns.lost, rows[fits], columns.offset[place])
+        columns.offset[place], columns.value[place] = offset[fits], value[fits]
+        columns.next[own] = (columns.next[own] + count) % SLOTS
+
+    def _sort(self, rows: Ints) -> None:
+        """Put rows in order of time; of two readings of one moment the later to come stays."""
+        columns = self._columns
+        turn = (columns.next[rows, None] + np.arange(SLOTS)) % SLOTS
+        offset, value = columns.offset[rows[:, None], turn], columns.value[rows[:, None], turn]
+        for _ in range(2):  # readings that are taken out are empty slots, which come first
+            order = np.argsort(offset, axis=1, kind="stable")
+            offset, value = (np.take_along_axis(each, order, 1) for each in (offset, value))
+            offset[:, :-1][offset[:, :-1] == offset[:, 1:]] = 0
+        columns.offset[rows], columns.value[rows] = offset, value
+        columns.next[rows] = 0
+        columns.is_mixed[rows] = False
