@@ -7,7 +7,7 @@ is, comes from the inventory.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -63,22 +63,31 @@ class Roller:
         self._groups: dict[tuple[str, ...], Totals] = {}
         self._ranks: dict[Place, RankTotals] = {}
 
-    def roll(self, records: Records, places: Places, from_ns: int, to_ns: int) -> list[Sample]:
+    def roll(
+        self,
+        records: Records,
+        places: Places,
+        from_ns: int,
+        to_ns: int,
+        rhythm: Records | None = None,
+    ) -> list[Sample]:
         """Samples for operations that ended in this stretch, and for the time in it.
 
         Records are on one clock and also hold what began before the stretch; those of
-        communicators that belong to no known job are left out.
+        communicators that belong to no known job are left out. ``rhythm``: records of each job's
+        lowest rank from long before on, if the others are not.
         """
         known: Records = records.select(known_rows(records, places))
+        rhythm = known if rhythm is None else rhythm.select(known_rows(rhythm, places))
         operations = split(known)
         ended = (operations.last_exit_ns >= from_ns) & (operations.last_exit_ns < to_ns)
         jobs = {communicator: place.job for (communicator, _), place in places.items()}
         samples = [
             *self._communicators(operations.select(ended), jobs, to_ns),
             *self._rank_samples(known, operations, ended, places, to_ns),
-            *sizes(known, places, to_ns),
+            *sizes([*members_in(known)[0], *members_in(rhythm)[0]], places, to_ns),
             *shares(known, places, from_ns, to_ns),
-            *step_times(known, places, to_ns),
+            *step_times(rhythm, places, to_ns),
         ]
         self._forget()
         return samples
@@ -196,8 +205,9 @@ def communicator_samples(
         yield Sample(group_series(f"fabric_communicator_{name}", key), value, time_ns)
 
 
-def sizes(records: Records, places: Places, time_ns: int) -> Iterator[Sample]:
-    active = {places[key].job for key in members_in(records)[0]}
+def sizes(seen: Iterable[tuple[str, int]], places: Places, time_ns: int) -> Iterator[Sample]:
+    """How many ranks the jobs of these members have."""
+    active = {places[key].job for key in seen}
     ranks: dict[str, set[int]] = {job: set() for job in sorted(active)}
     for place in places.values():
         if place.job in ranks:
@@ -250,13 +260,9 @@ def covered(
 
 def step_times(records: Records, places: Places, time_ns: int) -> Iterator[Sample]:
     """How long each job's steps take, by the rhythm of its lowest rank's collectives."""
-    lowest: dict[str, int] = {}
-    for place in places.values():
-        lowest[place.job] = min(lowest.get(place.job, place.rank), place.rank)
-    chosen: dict[str, dict[tuple[str, int], int]] = {job: {} for job in lowest}
-    for key, place in places.items():
-        if place.rank == lowest[place.job]:
-            chosen[place.job][key] = place.rank
+    chosen: dict[str, dict[tuple[str, int], int]] = {}
+    for key in members_of_lowest(places):
+        chosen.setdefault(places[key].job, {})[key] = places[key].rank
     for job, job_rank in chosen.items():
         own = records.select(known_rows(records, job_rank))
         rhythm = find_rhythm(to_work(own, job_rank))
@@ -265,3 +271,11 @@ def step_times(records: Records, places: Places, time_ns: int) -> Iterator[Sampl
             lasted = (bounds.end_ns - bounds.start_ns)[1:-1]
             series = Series("fabric_job_step_seconds", {"job": job})
             yield Sample(series, float(np.median(lasted)) / 1e9, time_ns)
+
+
+def members_of_lowest(places: Places) -> list[tuple[str, int]]:
+    """The members of communicators that are the lowest rank of their job."""
+    lowest: dict[str, int] = {}
+    for place in places.values():
+        lowest[place.job] = min(lowest.get(place.job, place.rank), place.rank)
+    return [key for key, place in places.items() if place.rank == lowest[place.job]]

@@ -74,7 +74,7 @@ def same(one: Operations, other: Operations) -> None:
 @pytest.mark.parametrize("moved", [False, True])
 def test_both_joins_agree(store: Store, moved: bool) -> None:  # noqa: FBT001 - the two cases
     fill(store, moved=moved)
-    raw = read_records(store, None, START_NS - NS, END_NS, SOURCES)
+    raw = read_records(store, Question(None, START_NS - NS, END_NS, SOURCES))
     clocks = align(raw)
     assert len(clocks) == 2
     assert any(clock.is_corrected for clock in clocks[0].clocks) == moved
@@ -88,8 +88,10 @@ def test_more_records_than_fit_are_refused_by_name(
     fill(store, moved=False)
     monkeypatch.setattr("api.jobs.correlate.read.RECORDS_MAX", 4_000)
     with pytest.raises(StoreError, match="RECORDS_MAX is 4000"):
-        read_records(store, None, START_NS, END_NS, SOURCES)
-    assert len(read_records(store, None, START_NS, END_NS, SOURCES, keep_one_in=4)) < 4_000
+        read_records(store, Question(None, START_NS, END_NS, SOURCES))
+    assert (
+        len(read_records(store, Question(None, START_NS, END_NS, SOURCES), keep_one_in=4)) < 4_000
+    )
 
 
 def test_a_long_window_is_thinned_and_still_complete(store: Store) -> None:

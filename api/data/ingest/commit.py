@@ -38,6 +38,11 @@ log = logging.getLogger(__name__)
 COMMIT_WAIT_SECONDS = 1.0
 """How long a small group waits while rows keep coming: each insert leaves parts that the engine
 merges, and that every question looks into."""
+COMMIT_SHARE = 8
+"""Where inserts are slow a group waits for longer: so many times as long as the last one took, so
+that writing takes a small part of the time. Not past COMMIT_WAIT_SECONDS_MAX: agents' samples are
+judged within seconds."""
+COMMIT_WAIT_SECONDS_MAX = 2.5
 COMMIT_QUIET_SECONDS = 0.1
 """How long it waits without a new row. Senders that wait for their answer before they send again
 have all sent by then; ten agents or more, which send each second, keep a group open."""
@@ -143,6 +148,8 @@ class GroupCommit:
         """When rows began to wait, or the last insert ended; by a clock that is never set."""
         self._begun_s = float("-inf")
         """When the last insert began; by the event loop's clock."""
+        self._took_s = 0.0
+        """How long it took."""
 
     @property
     def stuck_s(self) -> float:
@@ -219,7 +226,8 @@ class GroupCommit:
     async def _gather(self) -> None:
         """Wait for more rows: until they are enough, or none comes, or the time is up."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + COMMIT_WAIT_SECONDS
+        wait_s = min(COMMIT_SHARE * self._took_s, COMMIT_WAIT_SECONDS_MAX)
+        until_s = loop.time() + max(COMMIT_WAIT_SECONDS, wait_s)
         while loop.time() < until_s:
             seen_rows = self._waiting_rows
             with contextlib.suppress(TimeoutError):
@@ -256,7 +264,8 @@ class GroupCommit:
                     done.set_result(None)
                 else:
                     done.set_exception(failure)
-        self._observe(not any(failures), rows, loop.time() - started)
+        self._took_s = loop.time() - started
+        self._observe(not any(failures), rows, self._took_s)
 
     def _note(self, failures: list[FabricscopeError | None]) -> None:
         """The store works if it took one of the group: a request that it refuses is odd itself."""

@@ -187,12 +187,14 @@ class Rings:
         ``is_alive`` says of columns of metrics and of latest times which rows are still of use.
         """
         rows = self.find(samples.series)
-        new = np.unique(samples.series[rows < 0])
-        if self._rows + len(new) > len(self._columns):
-            self._make_room(len(new), is_alive)
-            rows = self.find(samples.series)  # a series that comes back may have lost its row
-        left_out = self._begin(samples, rows < 0)
-        rows = self.find(samples.series)
+        left_out: Metrics = np.zeros(0, np.uint32)
+        if (rows < 0).any():
+            new = len(np.unique(samples.series[rows < 0]))
+            if self._rows + new > len(self._columns):
+                self._make_room(new, is_alive)
+                rows = self.find(samples.series)  # a series that comes back may have lost its row
+            left_out = self._begin(samples, rows < 0)
+            rows = self.find(samples.series)
         there = rows >= 0
         offset = (samples.time_ms[there] - self.epoch_ms).astype(np.uint32)
         if len(offset):
@@ -202,8 +204,6 @@ class Rings:
     def _begin(self, samples: Samples, is_new: Bools) -> Metrics:
         """Begin rows, as far as there is room; returns the metrics of those that have none."""
         series, first = np.unique(samples.series[is_new], return_index=True)
-        if not len(series):
-            return np.zeros(0, np.uint32)
         metric = samples.metric[is_new][first]
         room = len(self._columns) - self._rows
         own = slice(self._rows, self._rows + len(series[:room]))

@@ -117,17 +117,8 @@ def query_slices(store: Store, question: Question, slices: Sequence[tuple[int, i
     return query_records(store, question, f" AND ({' OR '.join(parts) or '0'})", parameters)
 
 
-def read_records(
-    store: Store,
-    communicators: Sequence[str] | None,
-    from_ns: int,
-    to_ns: int,
-    sources: Sequence[str] = SOURCES_TIMED[:1],
-    *,
-    keep_one_in: int = 1,
-) -> Records:
+def read_records(store: Store, question: Question, *, keep_one_in: int = 1) -> Records:
     """``keep_one_in``: every nth operation by number. Raises StoreError past RECORDS_MAX."""
-    question = Question(communicators, from_ns, to_ns, sources)
     count = count_records(store, question) // keep_one_in
     if count > RECORDS_MAX:
         raise StoreError(
@@ -137,12 +128,19 @@ def read_records(
     return query_records(store, question, keep_one_in=keep_one_in)
 
 
-def read_members(store: Store, question: Question, members: Sequence[tuple[str, int]]) -> Records:
+def read_members(
+    store: Store,
+    question: Question,
+    members: Sequence[tuple[str, int]],
+    *,
+    keep_one_in: int = 1,
+) -> Records:
     return query_records(
         store,
         question,
         " AND (communicator, rank) IN {members:Array(Tuple(String, UInt32))}",
         {"members": list(members)},
+        keep_one_in=keep_one_in,
     )
 
 

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable
 
 from alerts.window.clocks import align, correct
-from alerts.window.columns import ClockFit, Records
-from alerts.window.series import Places, Roller
+from alerts.window.columns import ClockFit
+from alerts.window.series import Places, Roller, members_of_lowest
 from api.base.metrics import ServiceMetrics
 from api.base.steady import Steady
 from api.data.ingest.commit import GroupCommit, Overloaded
@@ -23,7 +23,7 @@ from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.jobs.correlate.pairs import PAIRS_SECONDS, Pairs, Thinning, Wiring
 from api.jobs.correlate.places import RunningPlaces
-from api.jobs.correlate.read import RECORDS_MAX, read_records
+from api.jobs.correlate.read import RECORDS_MAX, Question, read_members, read_records
 from api.jobs.correlate.traffic import NUMBERED
 from api.jobs.correlate.window import best_source, power_of_two
 from api.jobs.correlate.wiring import RunningWiring
@@ -38,14 +38,15 @@ DELAY_SECONDS = 20
 """How far behind the present: agents collect for five seconds, and retry a busy service within
 seconds."""
 LOOKBACK_SECONDS = 110
-"""How much before a stretch is read as well: operations that began there, clocks, the rhythm, and
-the rest of the minute that pairs cover."""
+"""How much before a stretch is read of a job's lowest rank, for the rhythm, and once a minute of
+all: for clocks, and for the rest of the minute that pairs cover."""
+BEGUN_SECONDS = 30
+"""How much before a stretch is read of all ranks in any case: a record's time is its end, and what
+one rank ended in the stretch, others may have ended before."""
 CATCH_UP_SECONDS = 3_600
 """How far back a service that was down goes; older collectives stay records without series."""
 STRETCH = "roll of a stretch"
 """Under which stretches that broke are counted among background work."""
-CLOCKS_SECONDS = 60
-"""How long a fit of the clocks is used."""
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class RollTask:
         self._pairs = Pairs()
         self._rolled_s: int | None = None
         self._clocks: list[ClockFit] = []
-        self._clocks_ns = 0
+        """As they were fitted last, at a whole minute."""
 
     async def run(self, steady: Steady) -> None:
         """Roll until cancelled; retries while the store or the inventory is down."""
@@ -143,29 +144,41 @@ class RollTask:
 
     def _roll(self, from_s: int) -> list[Sample]:
         from_ns, to_ns = from_s * NS, (from_s + ROLL_SECONDS) * NS
-        read_from, read_to = from_ns - LOOKBACK_SECONDS * NS, to_ns + DELAY_SECONDS * NS
+        read_to = to_ns + DELAY_SECONDS * NS
         source, count = best_source(self._store, None, from_ns, read_to)
         if not count:
             return self._pairs.end(to_ns)
         # Series are made of all operations of the stretch, or of every nth if they are too many.
         keep = power_of_two(-(-count * (LOOKBACK_SECONDS // ROLL_SECONDS) // RECORDS_MAX))
-        records = read_records(self._store, None, read_from, read_to, [source], keep_one_in=keep)
-        places, aligned = self._places(), self._aligned(records, to_ns)
-        samples = self._roller.roll(aligned, places, from_ns, to_ns)
-        if to_ns % (PAIRS_SECONDS * NS) == 0:
+        is_minute = to_ns % (PAIRS_SECONDS * NS) == 0
+        is_whole = is_minute or not self._clocks
+        back_ns = LOOKBACK_SECONDS * NS if is_whole else self._back_ns()
+        asked = Question(None, from_ns - back_ns, read_to, [source])
+        records = read_records(self._store, asked, keep_one_in=keep)
+        if is_whole:
+            self._clocks = align(records)
+        places, aligned = self._places(), correct(records, self._clocks)
+        rhythm = aligned
+        if not is_whole:
+            longer = asked.narrowed(from_ns - LOOKBACK_SECONDS * NS, None)
+            lowest = read_members(self._store, longer, members_of_lowest(places), keep_one_in=keep)
+            rhythm = correct(lowest, self._clocks)
+        samples = self._roller.roll(aligned, places, from_ns, to_ns, rhythm)
+        if is_minute:
             thinning = Thinning(keep, is_numbered=source == NUMBERED)
             samples += self._pairs.roll(aligned, places, self._wiring(), to_ns, thinning)
         return samples
+
+    def _back_ns(self) -> int:
+        """Further back, by as much as the hosts' clocks differ."""
+        clocks = [clock for fit in self._clocks for clock in fit.clocks if clock.is_corrected]
+        apart_ns = max((abs(clock.offset_ns) for clock in clocks), default=0)
+        return min(BEGUN_SECONDS * NS + apart_ns, LOOKBACK_SECONDS * NS)
 
     def _count_left_out(self) -> None:
         for by, count in self._pairs.left_out.items():
             self._metrics.pairs_left_out.labels(by).inc(count)
         self._pairs.left_out.clear()
-
-    def _aligned(self, records: Records, to_ns: int) -> Records:
-        if not self._clocks or to_ns - self._clocks_ns >= CLOCKS_SECONDS * NS:
-            self._clocks, self._clocks_ns = align(records), to_ns
-        return correct(records, self._clocks)
 
 
 def make_roll(

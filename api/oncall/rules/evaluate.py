@@ -263,11 +263,13 @@ def metrics_read(expression: str) -> frozenset[str | None]:
     )
 
 
-def needs(rule: Rule, unwritten: Sequence[Sample]) -> bool:
-    """Unwritten samples of its group; a name without a colon may be an alias of ours."""
-    if not unwritten:
+def needs(rule: Rule, names: set[str]) -> bool:
+    """Whether it may read one of these metrics of its group that the store does not have yet.
+
+    A name without a colon may be an alias of ours.
+    """
+    if not names:
         return False
-    names = {sample.series.metric for sample in unwritten}
     return asks_for_any(rule, names) or not names.isdisjoint(metrics_read(rule.expression))
 
 
@@ -281,9 +283,8 @@ def asks_for_any(rule: Rule, names: Iterable[str]) -> bool:
     )
 
 
-def is_held(rule: Rule, unwritten: Sequence[Sample], ahead: ReadAhead) -> bool:
-    """Whether all that the rule reads of these samples is what was read ahead, and added to it."""
-    names = {sample.series.metric for sample in unwritten}
+def is_held(rule: Rule, names: set[str], ahead: ReadAhead) -> bool:
+    """Whether all that the rule reads of these metrics is what was read ahead, and added to it."""
     read = names & metrics_read(rule.expression)
     return (
         not asks_for_any(rule, names)

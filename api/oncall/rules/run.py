@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from alerts.rulebook.model import Group, GroupHealth
 from api.oncall.evaluate.series import STALE
@@ -28,6 +28,8 @@ class GroupRun:
         """What each rule has made, as in GroupState."""
         self.unwritten: list[Sample] = []
         """Samples that are not in the store yet."""
+        self.unwritten_names: set[str] = set()
+        """Their metrics."""
         self.added = 0
         """How many of them the rules that follow can read nevertheless (`Moment.ahead`)."""
         self.has_new = False
@@ -50,12 +52,17 @@ class GroupRun:
             return
         self.alerts[name] = outcome.alerts or {}
         self.series[name] = {sample.series for sample in outcome.samples}
-        self.unwritten += outcome.samples
+        self._await(outcome.samples)
         self._mark_stale(before - self.series[name])
+
+    def _await(self, samples: Sequence[Sample]) -> None:
+        self.unwritten += samples
+        self.unwritten_names |= {sample.series.metric for sample in samples}
 
     def written(self) -> None:
         """All samples so far are in the store."""
         self.unwritten.clear()
+        self.unwritten_names.clear()
         self.added, self.has_new = 0, False
 
     def fail(self, place: int, error: str) -> None:
@@ -94,8 +101,8 @@ class GroupRun:
         )
 
     def _mark_stale(self, over: set[Series]) -> None:
-        for series in sorted(over, key=lambda one: (one.metric, one.labels)):
-            self.unwritten.append(Sample(series, STALE, self.at.asked_ns))
+        ordered = sorted(over, key=lambda one: (one.metric, one.labels))
+        self._await([Sample(series, STALE, self.at.asked_ns) for series in ordered])
 
 
 def explain_all(

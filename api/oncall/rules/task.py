@@ -350,12 +350,14 @@ class RuleTask:
         columns, is_known = self._own.preview(run.unwritten[run.added :])
         ahead.add(columns.metric, Stored(columns.series, columns.time_ms, columns.value))
         run.added, run.has_new = len(run.unwritten), run.has_new or not is_known
-        return not run.has_new and is_held(rule, run.unwritten, ahead)
+        return not run.has_new and is_held(rule, run.unwritten_names, ahead)
 
     async def _evaluate_rule(self, run: GroupRun, place: int) -> None:
         """Evaluate one rule, after the samples that it may read have been written."""
         rule, name = run.group.rules[place], run.ids[place]
-        if needs(rule, run.unwritten) and not await self._in_thread(lambda: self._add(run, rule)):
+        if needs(rule, run.unwritten_names) and not await self._in_thread(
+            lambda: self._add(run, rule)
+        ):
             try:
                 await self._own.write(run.unwritten, at_once=True)
                 run.written()

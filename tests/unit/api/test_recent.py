@@ -20,9 +20,12 @@ Row = tuple[int, int, int, float]
 
 
 def columns(rows: Sequence[Row]) -> Samples:
-    kinds = (np.uint32, np.uint64, np.int64, np.float64)
-    found = list(zip(*rows, strict=True)) or [[], [], [], []]
-    return Samples(*(np.array(list(each), kind) for each, kind in zip(found, kinds, strict=True)))
+    return Samples(
+        np.array([row[0] for row in rows], np.uint32),
+        np.array([row[1] for row in rows], np.uint64),
+        np.array([row[2] for row in rows], np.int64),
+        np.array([row[3] for row in rows], np.float64),
+    )
 
 
 class World:
@@ -35,9 +38,7 @@ class World:
         self.is_away = False
         self.meanwhile: list[Row] = []
         """Written while samples are loaded, and seen by that question."""
-        self.recent = Recent(
-            self.load, self.count, rows_max=rows_max, now_ms=lambda: self.now_ms
-        )
+        self.recent = Recent(self.load, self.count, rows_max=rows_max, now_ms=lambda: self.now_ms)
 
     def write(self, rows: Sequence[Row]) -> None:
         self.rows += rows
