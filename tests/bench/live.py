@@ -1,8 +1,9 @@
 """The whole service as it runs in production, fed by a recorded cluster in real time.
 
-Verdicts, rules, roll, health and inventory run, three browsers ask what the page asks, and a
-recording (`tests.bench.recording`) is played to it: series, records of jobs, polls of switches. The
-yardstick is what the same samples cost VictoriaMetrics, which only stores them, in the same run.
+Verdicts, rules, roll, health and inventory run, three browsers (one on each of the views Now,
+Fabric and Job) ask what the page asks as often as it does, and a recording
+(`tests.bench.recording`) is played to it: series, records of jobs, polls of switches. The yardstick
+is what the same samples cost VictoriaMetrics, which only stores them, in the same run.
 """
 
 from __future__ import annotations
@@ -43,19 +44,82 @@ send than to wait for, and the live part would begin late."""
 SETTLE_SECONDS, QUICK_SETTLE_SECONDS = 240.0, 20.0
 """Before it is measured: series are new, then windows fill, then rounds are as they will be."""
 MEASURED_SECONDS, QUICK_MEASURED_SECONDS = 120.0, 30.0
-BROWSERS = 3
-ASK_SECONDS = 5.0
 FAULTS = 5
 VERDICT_SECONDS_MAX = 120.0
 XID_OFF_THE_BUS = 79
 """The GPU has fallen off the bus: one event is a verdict."""
 
-QUESTIONS = (
-    *("/v1/fabric/state", "/v1/topology", "/v1/health", "/v1/incidents", "/v1/jobs"),
-    *("/v1/jobs/job-000/heat", "/v1/jobs/job-000/timeline", "/v1/verdicts"),
-    '/api/v1/query?query=fabric_host_load1{host="node0001"}',
-)
-"""What a browser that looks at the page asks every few seconds."""
+JOB = "job-000"
+LOOKED_SECONDS = 1_800
+"""The time that the page's views show unless somebody chooses another."""
+POINTS = 240
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A question of a view of the page, and how often the view asks it, in seconds."""
+
+    every: int
+    path: str
+    is_ranged: bool = False
+    """Whether it is about the last LOOKED_SECONDS, which end at a multiple of ``every``."""
+    query: str = ""
+    """PromQL over them."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.path} {self.query}".strip()
+
+    def parameters(self, now_s: float) -> dict[str, str]:
+        to = int(now_s) // self.every * self.every
+        if self.query:
+            step = LOOKED_SECONDS // POINTS
+            start, end = str(to - LOOKED_SECONDS), str(to)
+            return {"query": self.query, "start": start, "end": end, "step": str(step)}
+        return {"from": str(to - LOOKED_SECONDS), "to": str(to)} if self.is_ranged else {}
+
+
+RANGE = "/api/v1/query_range"
+OF_JOB = f'and on (host) max by (host) (fabric_rank_lateness_seconds{{job="{JOB}"}})'
+VIEWS: dict[str, tuple[Asked, ...]] = {
+    "now": (
+        Asked(10, "/v1/jobs?limit=1"),
+        Asked(10, f"/v1/jobs/{JOB}/verdict"),
+        Asked(15, "/v1/incidents?state=open&limit=100"),
+        Asked(15, "/v1/jobs?state=running&limit=100"),
+        Asked(15, "/api/v1/query?query=max%20by%20(job)%20(fabric_job_step_seconds)"),
+        Asked(15, "/api/v1/alerts"),
+        Asked(15, "/v1/health"),
+    ),
+    "fabric": (Asked(30, "/v1/topology"), Asked(30, "/v1/fabric/state?frames=60", True)),
+    "job": (
+        Asked(30, f"/v1/jobs/{JOB}"),
+        Asked(30, f"/v1/jobs/{JOB}/heat", True),
+        Asked(30, f"/v1/jobs/{JOB}/timeline?buckets={POINTS}", True),
+        Asked(
+            30,
+            RANGE,
+            query=f"quantile(0.5, sum by (host, device, port) "
+            f"(rate(fabric_port_transmit_bytes_total[30s])) * 8 {OF_JOB})",
+        ),
+        Asked(
+            30,
+            RANGE,
+            query=f"quantile(0.5, max by (host, gpu) (fabric_gpu_sm_clock_hertz) {OF_JOB})",
+        ),
+        Asked(
+            30,
+            RANGE,
+            query=f'max by (operation, size) (fabric_communicator_transfer_seconds{{job="{JOB}"}})',
+        ),
+        Asked(
+            30,
+            RANGE,
+            query="topk(5, sum by (host, device, port) "
+            f"(rate(fabric_port_symbol_errors_total[30s])) {OF_JOB} > 0)",
+        ),
+    ),
+}
+"""What a browser on this view asks, at the page's pace."""
 
 RATIO_BAR = 2.0
 RSS_BASE_MIB, RSS_HOST_MIB = 500.0, 1.5
@@ -239,12 +303,12 @@ def playing(file: Path, port: int, seconds: float, past: int) -> Iterator[Player
 
 
 class Browsers:
-    """People who look at the page: each asks all questions, and again after some seconds."""
+    """People who look at the page: one at each view, as long as this lasts."""
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}"
         self._ends = threading.Event()
-        self._threads = [threading.Thread(target=self._look) for _ in range(BROWSERS)]
+        self._threads = [threading.Thread(target=self._look, args=(v,)) for v in VIEWS.values()]
         self._took: dict[str, list[float]] = {}
         self._lock = threading.Lock()
         self.failed = 0
@@ -265,22 +329,27 @@ class Browsers:
 
     def p95_ms(self) -> dict[str, float]:
         with self._lock:
-            return {path: quantile(took, 0.95) * 1000 for path, took in self._took.items()}
+            return {name: quantile(took, 0.95) * 1000 for name, took in self._took.items()}
 
-    def _look(self) -> None:
+    def _look(self, view: Sequence[Asked]) -> None:
+        due = dict.fromkeys(view, 0.0)
         with httpx.Client(base_url=self._url, timeout=60.0, trust_env=False) as client:
             while not self._ends.is_set():
-                for path in QUESTIONS:
-                    started = time.perf_counter()
-                    try:
-                        is_well = client.get(path).is_success
-                    except httpx.TransportError:
-                        is_well = False
-                    with self._lock:
-                        took = self._took.setdefault(path, [])
-                        took.append(time.perf_counter() - started)
-                        self.failed += not is_well
-                self._ends.wait(ASK_SECONDS)
+                for one in [one for one in view if due[one] <= time.monotonic()]:
+                    due[one] = time.monotonic() + one.every
+                    self._ask(client, one)
+                self._ends.wait(max(0.0, min(due.values()) - time.monotonic()))
+
+    def _ask(self, client: httpx.Client, one: Asked) -> None:
+        started = time.perf_counter()
+        url = httpx.URL(one.path).copy_merge_params(one.parameters(time.time()))
+        try:
+            is_well = client.get(url).is_success
+        except httpx.TransportError:
+            is_well = False
+        with self._lock:
+            self._took.setdefault(one.name, []).append(time.perf_counter() - started)
+            self.failed += not is_well
 
 
 def host_of(hosts: int, fault: int) -> str:
@@ -420,7 +489,7 @@ def works_of(found: Sequence[Figures]) -> Table:
 def answers_of(found: Sequence[Figures]) -> Table:
     rows = [
         [path, *(f"{each.answers_p95_ms.get(path, 0.0):.0f} ms" for each in found)]
-        for path in QUESTIONS
+        for path in dict.fromkeys(one.name for view in VIEWS.values() for one in view)
     ]
     columns = ["p95 of", *(f"{each.hosts} hosts" for each in found)]
     return Table(title="Answers meanwhile", columns=columns, rows=rows)

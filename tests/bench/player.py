@@ -2,7 +2,7 @@
 
 A process of its own, whose CPU time is not the bench's. First so many minutes of past go out as
 fast as they are taken; then it prints a line `live`, and each tick's batches are spread over the
-first half of the tick, in real time. At the end, or when standard input ends, it prints what became
+tick, in real time, as agents do it. At the end, or when standard input ends, it prints what became
 of them as JSON.
 """
 
@@ -22,8 +22,9 @@ from tests.bench.recording import CYCLE_MS, CYCLE_TICKS, TICK_SECONDS, Recording
 from tests.bench.report import BenchError, quantile
 from tests.bench.sender import Connection, is_retried, is_success
 
-WORKERS = 8
-QUEUE_MAX = 64
+WORKERS_MAX = 256
+"""Connections: each agent has its own, up to what a service accepts from one address."""
+QUEUE_MAX = 8
 """Batches that wait for a connection, of each worker: past it the player is late, and says so."""
 RETRY_SECONDS = 0.5
 HEADERS = {"Content-Type": CONTENT_TYPE, "Content-Encoding": "zstd"}
@@ -85,7 +86,7 @@ def heed_the_end(ends: threading.Event) -> None:
 def play(recording: Recording, port: int, seconds: float, past: int) -> Played:
     ends = threading.Event()
     threading.Thread(target=heed_the_end, args=(ends,), daemon=True).start()
-    workers = [Worker(port) for _ in range(WORKERS)]
+    workers = [Worker(port) for _ in range(min(recording.agents, WORKERS_MAX))]
     for worker in workers:
         worker.start()
     start_ms = int(time.time() * 1000) - past * CYCLE_MS
@@ -105,8 +106,8 @@ def play(recording: Recording, port: int, seconds: float, past: int) -> Played:
         due = begun + number * TICK_SECONDS
         for place, body in enumerate(recording.played(cycle, tick, start_ms)):
             share = place / max(1, recording.agents)
-            time.sleep(max(0.0, due + share * TICK_SECONDS / 2 - time.monotonic()))
-            workers[place % WORKERS].bodies.put(body)
+            time.sleep(max(0.0, due + share * TICK_SECONDS - time.monotonic()))
+            workers[place % len(workers)].bodies.put(body)
         late = max(0.0, time.monotonic() - due - TICK_SECONDS)
     cpu = time.process_time() - live_cpu
     for worker in workers:
