@@ -7,7 +7,7 @@ is, comes from the inventory.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -79,14 +79,16 @@ class Roller:
         """
         known: Records = records.select(known_rows(records, places))
         rhythm = known if rhythm is None else rhythm.select(known_rows(rhythm, places))
-        operations = split(known)
+        seen = members_in(known)[0]
+        rows = in_stretch(known, from_ns, to_ns)
+        operations = split(rows)
         ended = (operations.last_exit_ns >= from_ns) & (operations.last_exit_ns < to_ns)
         jobs = {communicator: place.job for (communicator, _), place in places.items()}
         samples = [
             *self._communicators(operations.select(ended), jobs, to_ns),
-            *self._rank_samples(known, operations, ended, places, to_ns),
-            *sizes([*members_in(known)[0], *members_in(rhythm)[0]], places, to_ns),
-            *shares(known, places, from_ns, to_ns),
+            *self._rank_samples(rows, operations, ended, places, to_ns),
+            *sizes([*seen, *members_in(rhythm)[0]], places, to_ns),
+            *shares(rows, [places[key] for key in seen], places, from_ns, to_ns),
             *step_times(rhythm, places, to_ns),
         ]
         self._forget()
@@ -110,8 +112,7 @@ class Roller:
     def _rank_samples(
         self, records: Records, operations: Operations, ended: Flags, places: Places, time_ns: int
     ) -> Iterator[Sample]:
-        rows: Records = records.select(joinable(records))
-        index = operation_index(rows)
+        rows, index = records, operation_index(records)
         several = (operations.ranks_seen > 1) & ended
         chosen = several[index] if len(index) else np.zeros(0, dtype=bool)
         if not chosen.any():
@@ -145,6 +146,17 @@ def gathered(group: Ints) -> list[Ints]:
     """The rows of each group, in the order of the groups' numbers: 0, 1, 2…, none empty."""
     order = np.argsort(group, kind="stable")
     return np.split(order, starts_of(group[order])[1:]) if len(group) else []
+
+
+def in_stretch(records: Records, from_ns: int, to_ns: int) -> Records:
+    """The timed records of operations of which any part lies in this stretch, with all ranks."""
+    rows: Records = records.select(joinable(records))
+    index = operation_index(rows)
+    starts = starts_of(index)
+    ended = reduced(np.maximum, rows.exit_ns, starts) >= from_ns
+    begun = reduced(np.minimum, rows.entry_ns, starts) < to_ns
+    chosen: Records = rows.select((ended & begun)[index] if len(rows) else slice(0))
+    return chosen
 
 
 def known_rows(records: Records, places: Container[tuple[str, int]]) -> Flags:
@@ -216,14 +228,18 @@ def sizes(seen: Iterable[tuple[str, int]], places: Places, time_ns: int) -> Iter
         yield Sample(Series("fabric_job_ranks", {"job": job}), len(known), time_ns)
 
 
-def shares(records: Records, places: Places, from_ns: int, to_ns: int) -> Iterator[Sample]:
-    """How much of this stretch each job's median rank spent waiting and in transfers."""
-    rows: Records = records.select(joinable(records))
-    if not len(rows):
-        return
+def shares(
+    rows: Records, seen: Sequence[Place], places: Places, from_ns: int, to_ns: int
+) -> Iterator[Sample]:
+    """How much of this stretch each job's median rank spent waiting and in transfers.
+
+    ``rows`` are timed, those of one operation all here; ``seen`` are places that had records
+    before, too: one without any in this stretch spent none of it.
+    """
     index = operation_index(rows)
     last_entry = reduced(np.maximum, rows.entry_ns, starts_of(index))[index]
-    member, found = members(rows, places)
+    member, present = members(rows, places)
+    found = list(dict.fromkeys([*present, *seen]))
     order = np.lexsort((rows.entry_ns, member))
     wait, transfer = covered(
         member[order], rows.entry_ns[order], rows.exit_ns[order], last_entry[order], from_ns, to_ns

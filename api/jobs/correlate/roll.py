@@ -12,9 +12,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from alerts.window.clocks import align, correct
+from alerts.window.clocks import correct
 from alerts.window.columns import ClockFit
 from alerts.window.series import Places, Roller, members_of_lowest
+from alerts.window.slices import align_whole
 from api.base.metrics import ServiceMetrics
 from api.base.steady import Steady
 from api.data.ingest.commit import GroupCommit, Overloaded
@@ -23,7 +24,13 @@ from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.jobs.correlate.pairs import PAIRS_SECONDS, Pairs, Thinning, Wiring
 from api.jobs.correlate.places import RunningPlaces
-from api.jobs.correlate.read import RECORDS_MAX, Question, read_members, read_records
+from api.jobs.correlate.read import (
+    RECORDS_MAX,
+    Question,
+    query_records,
+    read_members,
+    read_records,
+)
 from api.jobs.correlate.traffic import NUMBERED
 from api.jobs.correlate.window import best_source, power_of_two
 from api.jobs.correlate.wiring import RunningWiring
@@ -40,9 +47,11 @@ seconds."""
 LOOKBACK_SECONDS = 110
 """How much before a stretch is read of a job's lowest rank, for the rhythm, and once a minute of
 all: for clocks, and for the rest of the minute that pairs cover."""
-BEGUN_SECONDS = 30
+BEGUN_SECONDS = 20
 """How much before a stretch is read of all ranks in any case: a record's time is its end, and what
 one rank ended in the stretch, others may have ended before."""
+BEGUN = " AND ifNull(entry, time) < fromUnixTimestamp64Nano({begun_ns:Int64})"
+"""Operations that began after a stretch are of no use to it."""
 CATCH_UP_SECONDS = 3_600
 """How far back a service that was down goes; older collectives stay records without series."""
 STRETCH = "roll of a stretch"
@@ -151,18 +160,19 @@ class RollTask:
         # Series are made of all operations of the stretch, or of every nth if they are too many.
         keep = power_of_two(-(-count * (LOOKBACK_SECONDS // ROLL_SECONDS) // RECORDS_MAX))
         is_minute = to_ns % (PAIRS_SECONDS * NS) == 0
-        is_whole = is_minute or not self._clocks
-        back_ns = LOOKBACK_SECONDS * NS if is_whole else self._back_ns()
-        asked = Question(None, from_ns - back_ns, read_to, [source])
-        records = read_records(self._store, asked, keep_one_in=keep)
-        if is_whole:
-            self._clocks = align(records)
-        places, aligned = self._places(), correct(records, self._clocks)
-        rhythm = aligned
-        if not is_whole:
-            longer = asked.narrowed(from_ns - LOOKBACK_SECONDS * NS, None)
-            lowest = read_members(self._store, longer, members_of_lowest(places), keep_one_in=keep)
-            rhythm = correct(lowest, self._clocks)
+        asked = Question(None, from_ns - LOOKBACK_SECONDS * NS, read_to, [source])
+        places = self._places()
+        if is_minute or not self._clocks:
+            records = rhythm = read_records(self._store, asked, keep_one_in=keep)
+            self._clocks = align_whole(records)
+        else:
+            near = asked.narrowed(from_ns - self._back_ns(), read_to)
+            begun = {"begun_ns": to_ns}
+            records = query_records(self._store, near, BEGUN, begun, keep_one_in=keep)
+            lowest = members_of_lowest(places)
+            rhythm = read_members(self._store, asked, lowest, keep_one_in=keep)
+        aligned = correct(records, self._clocks)
+        rhythm = aligned if rhythm is records else correct(rhythm, self._clocks)
         samples = self._roller.roll(aligned, places, from_ns, to_ns, rhythm)
         if is_minute:
             thinning = Thinning(keep, is_numbered=source == NUMBERED)

@@ -99,3 +99,21 @@ def test_an_operation_that_ends_later_belongs_to_the_later_stretch() -> None:
         for number, before in ((0, 0), (1, 20), (2, 40), (3, 60), (4, 80))
     )
     assert whole == 100
+
+
+def test_records_of_other_times_change_nothing_but_the_rhythm() -> None:
+    """So that it is enough to read what is near a stretch."""
+    records = make_records(late={5: 0.02}, steps=200)
+    start, end = START_NS + 4 * NS, START_NS + 5 * NS
+    near = records.select((records.exit_ns > start - NS) & (records.entry_ns < end))
+    assert len(near) < len(records) / 4
+    whole = by_name(Roller().roll(records, PLACES, start, end))
+    assert whole == by_name(Roller().roll(near, PLACES, start, end, records))
+    assert whole["fabric_communicator_operations_total all_reduce"] == 20
+
+
+def test_a_job_that_does_nothing_for_a_while_spends_none_of_it() -> None:
+    records = make_records(steps=40)
+    found = by_name(Roller().roll(records, PLACES, START_NS + 3 * NS, START_NS + 4 * NS))
+    assert found["fabric_job_network_share_ratio"] == found["fabric_job_wait_share_ratio"] == 0
+    assert found["fabric_job_ranks"] == 8
