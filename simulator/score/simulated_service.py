@@ -51,7 +51,9 @@ class SimulatedService:
         days = {name: getattr(retention, name) for name in RetentionDays.__struct_fields__}
         self.inventory = Inventory(f"sqlite:///{folder / 'inventory.db'}")
         self.inventory.migrate()
-        self.store = Store(StoreUrl.parse(f"chdb://{folder / 'store'}"), retention_days=days)
+        self.store = Store(
+            StoreUrl.parse(f"chdb://{folder / 'store'}"), retention_days=days, clock=self.clock
+        )
         self.store.migrate()
         catalog, metrics = load_catalog(), ServiceMetrics()
         self._feed = InventoryFeed(self.inventory, catalog, self._now)

@@ -47,8 +47,8 @@ def place(backend: str, folder: Path) -> Iterator[Open]:
         else:
             url = stack.enter_context(clickhouse_http.server(folder / "data"))
 
-        def open_store(**options: dict[str, int]) -> Store:
-            store = Store(StoreUrl.parse(url), **options)
+        def open_store(retention_days: dict[str, int] | None = None) -> Store:
+            store = Store(StoreUrl.parse(url), retention_days=retention_days)
             stack.callback(store.close)
             return store
 

@@ -223,13 +223,13 @@ def in_process(
     inventory = Inventory(f"sqlite:///{data / INVENTORY}")
     inventory.migrate()
     prepare(inventory)
-    store = Store(StoreUrl.parse(store_url or f"chdb://{data / TELEMETRY}"))
+    store = Store(StoreUrl.parse(store_url or f"chdb://{data / TELEMETRY}"), clock=clock)
     try:
         store.migrate()
         # What the service itself would write is no answer to what tests ask.
         quiet = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
         app = create_app(settings or quiet, store, inventory, clock)
-        impatient = patch.object(commit, "COMMIT_WAIT_SECONDS", commit_wait_seconds)
+        impatient = patch.multiple(commit, COMMIT_WAIT_SECONDS=commit_wait_seconds, COMMIT_SHARE=0)
         trusting = patch.object(edited, "SETTLED_SECONDS", 0.0)
         wired(context_of(app))
         protocol = Connections(context_of(app).metrics).protocol()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -78,7 +77,7 @@ class Recent:
         *,
         is_complete: bool = True,
         rows_max: int | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int],
     ) -> None:
         self._load = load
         self._count = count

@@ -7,7 +7,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -138,7 +138,14 @@ class WritableSamples(SampleRows, Protocol):
 class Store:
     """Writes blocks and answers SQL. Thread-safe; one writer at a time, a few readers beside it."""
 
-    def __init__(self, url: StoreUrl, *, retention_days: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        url: StoreUrl,
+        *,
+        retention_days: Mapping[str, int] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``clock``: unix seconds, by which the last minutes are held in memory."""
         self.url = url
         self.quarantine = Quarantine()
         """Where readers note stored things that they cannot use; a service sets its own."""
@@ -151,7 +158,10 @@ class Store:
         self._metric_versions: dict[str, int] = {}
         self._forgotten_version = 0
         self.recent = Recent(
-            self._load_recent, self._count_recent, is_complete=url.scheme == "chdb"
+            self._load_recent,
+            self._count_recent,
+            is_complete=url.scheme == "chdb",
+            now_ms=lambda: round(clock() * 1000),
         )
         """The last minutes' samples: an embedded store belongs to this process alone."""
         self.damaged_reads = 0

@@ -17,6 +17,7 @@ from api.data.ingest.commit import (
     COMMIT_QUIET_SECONDS,
     COMMIT_SPACING_SECONDS,
     COMMIT_WAIT_SECONDS,
+    COMMIT_WAIT_SECONDS_MAX,
     GroupCommit,
     Metadata,
     Overloaded,
@@ -328,11 +329,15 @@ def in_no_time(scene: Coroutine[Any, Any, Made]) -> Made:
         return runner.run(scene)
 
 
-def inserted_after(every_s: float, writes: int) -> tuple[float, int]:
-    """Seconds until the first of these rows is durable, and how many are by then."""
+def inserted_after(every_s: float, writes: int, took_s: float = 0.0) -> tuple[float, int]:
+    """Seconds until the first of these rows is durable, and how many are by then.
+
+    ``took_s``: how long the insert before took.
+    """
 
     async def scene() -> tuple[float, int]:
         bench = Bench()
+        bench.commit._took_s = took_s
         running = asyncio.create_task(bench.commit.run())
 
         async def write_all() -> list[asyncio.Task[None]]:
@@ -365,6 +370,15 @@ def test_a_group_waits_while_rows_keep_coming_and_not_for_ever() -> None:
     seconds, rows = inserted_after(every_s=COMMIT_QUIET_SECONDS / 2, writes=1_000)
     assert COMMIT_WAIT_SECONDS <= seconds < COMMIT_WAIT_SECONDS + COMMIT_QUIET_SECONDS
     assert rows > COMMIT_WAIT_SECONDS / COMMIT_QUIET_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("took_s", "waits_s"),
+    [(0.01, COMMIT_WAIT_SECONDS), (0.2, 1.6), (5.0, COMMIT_WAIT_SECONDS_MAX)],
+)
+def test_where_inserts_are_slow_a_group_waits_for_longer(took_s: float, waits_s: float) -> None:
+    seconds, _ = inserted_after(COMMIT_QUIET_SECONDS / 2, 1_000, took_s)
+    assert waits_s <= seconds < waits_s + COMMIT_QUIET_SECONDS
 
 
 def test_senders_who_wait_for_their_answers_do_not_wait_for_others() -> None:
