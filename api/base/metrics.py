@@ -110,6 +110,7 @@ class ServiceMetrics:
                 "fabric_service_direct_notices_dropped_total",
             ),
         )
+        self.recent_reads = self._counter("fabric_service_recent_reads_total")
         self.newest_sample = self._gauge("fabric_service_newest_sample_time_seconds")
         self.vitals = self._watched(Vitals(clock))
 

@@ -53,7 +53,7 @@ def test_a_service_that_was_never_asked_to_commit_is_ready(service: InProcess) -
 def test_inserts_that_all_fail_make_it_not_ready_until_one_succeeds(service: InProcess) -> None:
     assert send(service) == 204
     with patch.object(wellbeing, "COMMITS_FAILING_SECONDS", 0.0):
-        with patch.object(service.store, "insert_columns", side_effect=StoreError(FULL)):
+        with patch.object(service.store, "insert_samples", side_effect=StoreError(FULL)):
             assert send(service) == 503
         [line] = lines(service)
         # No path and no text of the engine: clients without a token read this.
@@ -64,7 +64,7 @@ def test_inserts_that_all_fail_make_it_not_ready_until_one_succeeds(service: InP
 
 
 def test_a_short_stall_does_not_take_it_out_of_service(service: InProcess) -> None:
-    with patch.object(service.store, "insert_columns", side_effect=StoreError(FULL)):
+    with patch.object(service.store, "insert_samples", side_effect=StoreError(FULL)):
         assert send(service) == 503
     assert lines(service) == []
 
@@ -78,7 +78,7 @@ def test_rows_that_wait_without_an_insert_that_ends_make_it_not_ready(service: I
 
     with (
         patch.object(wellbeing, "COMMIT_STUCK_SECONDS", 0.0),
-        patch.object(service.store, "insert_columns", side_effect=hold),
+        patch.object(service.store, "insert_samples", side_effect=hold),
     ):
         sender = threading.Thread(target=send, args=(service,))
         sender.start()

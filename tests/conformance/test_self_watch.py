@@ -326,7 +326,7 @@ def test_the_service_pages_while_its_store_refuses_every_insert(tmp_path: Path) 
             patch("api.oncall.rules.own.OWN_SECONDS", 0.5),
             in_process(tmp_path, settings=settings) as service,
         ):
-            with patch.object(service.store, "insert_columns", side_effect=StoreError(FULL)):
+            with patch.object(service.store, "insert_samples", side_effect=StoreError(FULL)):
                 eventually(lambda: bool(pager.calls), "a page")
             text = pager.calls[0].raw.decode()
             assert "FabricStoreFailing" in text

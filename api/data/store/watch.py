@@ -59,6 +59,8 @@ class StoreWatch:
         self._server_room: Room | None = None
         self._rooms: dict[str, Room] = {}
         self._damaged = 0
+        self._reads = {"memory": 0, "store": 0}
+        self._metrics.watch("fabric_service_recent_bytes", lambda: store.recent.bytes_used)
         self._is_failing = False
         for disk in (STORE_DISK, INVENTORY_DISK):
             self._watch_disk(disk)
@@ -99,6 +101,10 @@ class StoreWatch:
         self._rooms = {room.disk: room for room in found}
         self._metrics.damaged_reads.inc(self._store.damaged_reads - self._damaged)
         self._damaged = self._store.damaged_reads
+        recent = self._store.recent
+        for by, count in (("memory", recent.reads_here), ("store", recent.reads_of_store)):
+            self._metrics.recent_reads.labels(by).inc(count - self._reads[by])
+            self._reads[by] = count
         return found
 
     def _local_rooms(self) -> Iterator[Room]:
