@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.base.limits import QUERY_SECONDS_DEFAULT, RULES_MAX
+from api.data.store.rings import joined
 from api.data.store.store import Store
 from api.promql.arrange import Stored
 from api.promql.parse import parse_query
@@ -29,6 +30,8 @@ AHEAD_ROWS_MAX = 1_000_000
 """Samples of one question, 28 MB. Past it the largest metrics are left out the next time."""
 AHEAD_METRIC_ROWS_MAX = 50_000
 """A metric with more samples is read by itself: the price of a question does not matter there."""
+AHEAD_SERIES_MAX = 5_000
+"""The same for a metric in memory, by its series."""
 AHEAD_RANGE_MS_MAX = 900_000
 """Longer ranges may be reduced by the engine, and few queries have them."""
 LARGE_MAX = 100_000
@@ -139,14 +142,17 @@ class ReadAhead:
 
     def _read(self, range_ms: int) -> Block | None:
         metrics = sorted(metric for metric, own in self._range_of.items() if own == range_ms)
-        held = self._store.recent.read(metrics, self._after_ms(range_ms))
-        found = held.flat(self._after_ms(range_ms), self._at_ms)
+        missing: list[int] = []
+        held = self._store.recent.parts(
+            metrics, self._after_ms(range_ms), missing, metric_rows_max=AHEAD_SERIES_MAX
+        )
+        found = joined([part.flat(self._after_ms(range_ms), self._at_ms) for part in held])
         block = Block(found.metric, Stored(found.series, found.time_ms, found.value))
-        if held.missing:
-            asked = self._ask(range_ms, held.missing)
+        if missing:
+            asked = self._ask(range_ms, missing)
             if asked is None:
                 return None
-            block = asked if not len(found.metric) else both(block, asked)
+            block = asked if not len(found) else both(block, asked)
         present, counts = np.unique(block.metric, return_counts=True)
         self._large.add(present[counts >= AHEAD_METRIC_ROWS_MAX].tolist())
         return block

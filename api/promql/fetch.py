@@ -154,7 +154,7 @@ class Reader:
         ahead, metrics = self._ahead, found.parameters["metrics"]
         if ahead is not None and ahead.covers(metrics, after_ms, to_ms) and ahead.holds(metrics):
             return True
-        return len(metrics) <= RECENT_METRICS_MAX and self._store.recent.holds(metrics, after_ms)
+        return is_held_at_most(found) and self._store.recent.holds(metrics, after_ms)
 
     def _read_ahead(self, found: Found, after_ms: int, to_ms: int) -> Stored | None:
         if self._ahead is None:
@@ -163,13 +163,12 @@ class Reader:
         return self._ahead.find(found.parameters["metrics"], after_ms, to_ms)
 
     def _recent(self, found: Found, after_ms: int, to_ms: int) -> Stored | None:
-        metrics = found.parameters.get("metrics", ())
-        if not 0 < len(metrics) <= RECENT_METRICS_MAX:
+        if not is_held_at_most(found):
             return None
-        held = self._store.recent.read(metrics, after_ms, found.ids_and_rows()[0])
-        if held.missing:
+        series = found.ids_and_rows()[0]
+        held = self._store.recent.read(found.parameters["metrics"], after_ms, series)
+        if held is None:
             return None
-        self.check_samples(self.samples + len(held))
         flat = held.flat(after_ms, to_ms)
         return Stored(flat.series, flat.time_ms, flat.value)
 
@@ -250,6 +249,8 @@ class Reader:
 RECENT_METRICS_MAX = 20
 """Metrics of a selector that are looked for in memory: one that names no metric is for the store,
 and must not fill the memory with all that there is."""
+RECENT_SERIES_MAX = 100_000
+"""Series that are copied from there at once: 77 MB."""
 BULK_SETTINGS = {
     # Larger blocks are fewer to put together: a fifth less for a read of many series.
     "max_block_size": "131072",
@@ -263,6 +264,12 @@ TIME_RANGE = (
     "time > fromUnixTimestamp64Milli({after_ms:Int64}) "
     "AND time <= fromUnixTimestamp64Milli({to_ms:Int64})"
 )
+
+
+def is_held_at_most(found: Found) -> bool:
+    """Whether these series may be looked for in memory."""
+    metrics = len(found.parameters.get("metrics", ()))
+    return 0 < metrics <= RECENT_METRICS_MAX and len(found.row_of) <= RECENT_SERIES_MAX
 
 
 def memory_max() -> int:

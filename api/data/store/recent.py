@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from api.base.memory import memory_bytes
 from api.data.store.rings import (
+    PART_ROWS,
     ROW_BYTES,
     Bools,
     Floats,
@@ -154,7 +155,11 @@ class Recent:
         return found
 
     def _is_alive(self, metric: Metrics, last_ms: Ints) -> Bools:
-        alive: Bools = self._is_held(metric) & (last_ms >= self._now_ms() - KEPT_MS)
+        """Which rows are still of use; the others may go, so what they had counts as dropped."""
+        held = self._is_held(metric)
+        alive: Bools = held & (last_ms >= self._now_ms() - KEPT_MS)
+        gone = last_ms[held & ~alive]
+        self._dropped_ms = max(self._dropped_ms, int(gone.max(initial=0)))
         return alive
 
     def _let_go(self, metric: int) -> None:
@@ -164,32 +169,50 @@ class Recent:
     # --- reading -------------------------------------------------------------------------------
 
     def holds(self, metrics: Sequence[int], after_ms: int) -> bool:
-        """Whether `read` would have all of it."""
+        """Whether all of it is here."""
         if not self._prepare(metrics, after_ms):
             return False
         with self._lock:
             return all(self._is_whole(metric, after_ms) for metric in metrics)
 
-    def read(self, metrics: Sequence[int], after_ms: int, series: Ids | None = None) -> Held:
-        """The rows of those of these metrics of which every sample after a time is here.
-
-        By metric and series; or those of ``series`` alone, in their order.
-        """
+    def read(self, metrics: Sequence[int], after_ms: int, series: Ids) -> Held | None:
+        """The rows of these series, which are of these metrics; None: the store has to be asked."""
         is_near = self._prepare(metrics, after_ms)
         with self._lock:
-            chosen = sorted(metrics) if is_near else []
-            whole = [metric for metric in chosen if self._is_whole(metric, after_ms)]
-            missing = sorted(set(metrics).difference(whole))
-            if series is None or missing:
-                found = [np.zeros(0, np.int64), *map(self._rings.of_metric, whole)]
-                rows = np.concatenate(found)
-            else:
+            if is_near and all(self._is_whole(metric, after_ms) for metric in metrics):
                 rows = self._rings.find(series)
-                rows = rows[rows >= 0]
-            held = self._rings.copy(rows, missing)
+                self.reads_here += 1
+                return self._rings.copy(rows[rows >= 0])
+        self.reads_of_store += 1
+        return None
+
+    def parts(
+        self,
+        metrics: Sequence[int],
+        after_ms: int,
+        missing: list[int],
+        *,
+        metric_rows_max: int | None = None,
+    ) -> Iterator[Held]:
+        """The rows of metrics of which every sample after a time is here, by metric and series.
+
+        In parts of PART_ROWS, metric by metric: all rows at once would be as much memory again.
+        ``missing`` gets the metrics that the store has to be asked for, those with more than
+        ``metric_rows_max`` rows among them.
+        """
+        is_near = self._prepare(metrics, after_ms)
+        for metric in sorted(metrics):
+            with self._lock:
+                rows = self._rings.of_metric(metric)
+                is_large = metric_rows_max is not None and len(rows) > metric_rows_max
+                is_here = is_near and not is_large and self._is_whole(metric, after_ms)
+                places = range(0, len(rows), PART_ROWS) if is_here else ()
+                held = [self._rings.copy(rows[at : at + PART_ROWS]) for at in places]
+            if not is_here:
+                missing.append(metric)
+            yield from held
         self.reads_here += not missing
         self.reads_of_store += bool(missing)
-        return held
 
     def _is_whole(self, metric: int, after_ms: int) -> bool:
         since_ms = self._since_ms.get(metric)

@@ -41,6 +41,19 @@ class Samples(msgspec.Struct, frozen=True):
         return len(self.series)
 
 
+def joined(parts: Sequence[Samples]) -> Samples:
+    """One after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = zip(*(msgspec.structs.astuple(part) for part in [NOTHING, *parts]), strict=True)
+    return Samples(*(np.concatenate(column) for column in columns))
+
+
+NOTHING = Samples(
+    np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0)
+)
+
+
 class Held(msgspec.Struct, frozen=True):
     """Rows of series. A row is a ring in order of time, with no moment twice."""
 
@@ -52,8 +65,6 @@ class Held(msgspec.Struct, frozen=True):
     """[series, SLOTS] milliseconds after ``epoch_ms``; 0: no reading."""
     value: Floats
     epoch_ms: int
-    missing: Sequence[int] = ()
-    """Metrics that were asked for and are not complete here: the store has them."""
 
     def __len__(self) -> int:
         return len(self.series)
@@ -92,10 +103,7 @@ class Held(msgspec.Struct, frozen=True):
             time_ms = part.offset[inside].astype(np.int64) + part.epoch_ms
             metric, series = np.repeat(part.metric, count), np.repeat(part.series, count)
             found.append(Samples(metric, series, time_ms, part.value[inside]))
-        if len(found) == 1:
-            return found[0]
-        columns = zip(*(msgspec.structs.astuple(part) for part in found), strict=True)
-        return Samples(*(np.concatenate(column) for column in columns))
+        return joined(found)
 
 
 class Columns:
@@ -164,7 +172,7 @@ class Rings:
         """Whether no reading after this time was replaced."""
         return not bool((self._columns.lost[rows] > max(0, after_ms - self.epoch_ms)).any())
 
-    def copy(self, rows: Ints, missing: Sequence[int]) -> Held:
+    def copy(self, rows: Ints) -> Held:
         columns = self._columns
         mixed = rows[columns.is_mixed[rows]]
         if len(mixed):
@@ -176,7 +184,6 @@ class Rings:
             columns.offset[rows],
             columns.value[rows],
             self.epoch_ms,
-            missing,
         )
 
     # --- adding --------------------------------------------------------------------------------

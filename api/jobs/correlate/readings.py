@@ -19,7 +19,7 @@ from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Grid, Readings
 from api.base.host_names import HOST_LABELS
 from api.base.quarantine import Quarantine, shown_series
-from api.data.store.rings import PART_ROWS, Held
+from api.data.store.rings import Held
 from api.data.store.store import Store
 from collector.contract.catalog import Alias, Kind, load_catalog
 from collector.contract.errors import ContractError
@@ -192,16 +192,8 @@ def flattened(lists: Any) -> tuple[Ints, npt.NDArray[Any]]:  # noqa: ANN401 - py
     return offsets - offsets[0], whole.flatten().to_numpy(zero_copy_only=False)
 
 
-def held_samples(held: Held, grid: Grid, from_ms: int, to_ms: int) -> Samples:
-    """The same of rows in memory."""
-    parts = [
-        part_of(held.part(slice(at, at + PART_ROWS)), grid, from_ms, to_ms)
-        for at in range(0, max(1, len(held)), PART_ROWS)
-    ]
-    return parts[0] if len(parts) == 1 else chained(parts)
-
-
 def part_of(held: Held, grid: Grid, from_ms: int, to_ms: int) -> Samples:
+    """The same of rows in memory."""
     inside = held.within(from_ms, to_ms) & np.isfinite(held.value)
     seen: Flags = np.logical_or.reduce(inside, axis=1)
     held, inside = held.part(seen), inside[seen]
@@ -232,30 +224,34 @@ def part_of(held: Held, grid: Grid, from_ms: int, to_ms: int) -> Samples:
 
 
 BY_SERIES = ("metric", "series", "first_ms", "last_ms", "lowest", "is_still")
+COLUMNS = {
+    **dict(zip(BY_SERIES, ("u4", "u8", "i8", "i8", "f8", "?"), strict=True)),
+    "time_ms": "i8",
+    "value": "f8",
+}
 
 
-def chained(parts: Sequence[Samples]) -> Samples:
-    """One after the other."""
-    before = np.cumsum([0, *(len(part.time_ms) for part in parts)])
-    start = [part.start[:-1] + at for part, at in zip(parts, before, strict=False)]
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in (*BY_SERIES, "time_ms", "value")
-    }
-    return Samples(
-        grid=parts[0].grid, start=np.append(np.concatenate(start), before[-1]), **columns
-    )
-
-
-def both(one: Samples, other: Samples) -> Samples:
-    """Samples of different metrics, in order."""
-    whole = chained([one, other])
-    order = np.argsort(whole.metric, kind="stable")
-    _, points = points_of(whole, order)
-    count = np.diff(whole.start)[order]
-    return Samples(
-        grid=whole.grid,
+def chained(parts: Sequence[Samples], grid: Grid) -> Samples:
+    """Samples of different metrics, or in their order, put in order."""
+    if len(parts) == 1:
+        return parts[0]
+    nothing = np.zeros(0, np.int64)
+    count = np.concatenate([nothing, *(np.diff(part.start) for part in parts)])
+    whole = Samples(
+        grid=grid,
         start=np.append(0, np.cumsum(count)),
+        **{
+            name: np.concatenate([np.zeros(0, kind), *(getattr(part, name) for part in parts)])
+            for name, kind in COLUMNS.items()
+        },
+    )
+    order = np.argsort(whole.metric, kind="stable")
+    if (np.diff(order) == 1).all():
+        return whole
+    _, points = points_of(whole, order)
+    return Samples(
+        grid=grid,
+        start=np.append(0, np.cumsum(count[order])),
         time_ms=whole.time_ms[points],
         value=whole.value[points],
         **{name: getattr(whole, name)[order] for name in BY_SERIES},
@@ -370,13 +366,16 @@ class GridReader:
         from_ms = grid.start_ns // 1_000_000 - GAP_SECONDS * 1000
         ids = sorted({one for target in targets for one in self.known(target).by_id})
         to_ms = grid.end_ns // 1_000_000
-        held = self._store.recent.read(ids, from_ms)
-        if not held.missing:
-            return held_samples(held, grid, from_ms, to_ms)
-        parameters = {"metrics": list(held.missing), "from_ms": from_ms, "to_ms": to_ms}
+        missing: list[int] = []
+        found = [
+            part_of(held, grid, from_ms, to_ms)
+            for held in self._store.recent.parts(ids, from_ms, missing)
+        ]
+        if not missing:
+            return chained(found, grid)
+        parameters = {"metrics": missing, "from_ms": from_ms, "to_ms": to_ms}
         table = self._store.query(SAMPLES_SQL, parameters, settings=SAMPLES_SETTINGS)
-        asked = to_samples(table, grid)
-        return asked if not len(held) else both(held_samples(held, grid, from_ms, to_ms), asked)
+        return chained([*found, to_samples(table, grid)], grid)
 
     def parts(self, target: Target, samples: Samples) -> list[Part]:
         """The samples of one kind of thing with their meaning, metric by metric."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from api.data.store import recent as module
 from api.data.store.recent import KEPT_MS, READ_APART_MS, UNREAD_MS, Recent
-from api.data.store.rings import SLOTS, Held, Samples
+from api.data.store.rings import SLOTS, Held, Samples, joined
 from collector.contract.errors import StoreError
 
 NOW_MS = 1_794_700_000_000
@@ -26,6 +27,25 @@ def columns(rows: Sequence[Row]) -> Samples:
         np.array([row[2] for row in rows], np.int64),
         np.array([row[3] for row in rows], np.float64),
     )
+
+
+class Read(NamedTuple):
+    """What is held of some metrics, and those that are not."""
+
+    parts: list[Held]
+    missing: list[int]
+
+    def told(self, after_ms: int) -> dict[tuple[int, int], float]:
+        flat = joined([part.flat(after_ms, NOW_MS + 100 * DAY_MS) for part in self.parts])
+        keys = list(zip(flat.metric.tolist(), flat.series, flat.time_ms, strict=True))
+        assert keys == sorted(keys)
+        assert len(set(keys)) == len(keys)
+        found = zip(flat.series.tolist(), flat.time_ms.tolist(), strict=True)
+        return dict(zip(found, flat.value.tolist(), strict=True))
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.parts))
 
 
 class World:
@@ -57,9 +77,11 @@ class World:
         del after_ms
         return {metric: sum(row[0] == metric for row in self.rows) for metric in metrics}
 
-    def read(self, metrics: Sequence[int], after_ms: int | None = None) -> Held:
+    def read(self, metrics: Sequence[int], after_ms: int | None = None) -> Read:
         after_ms = self.now_ms - 300_000 if after_ms is None else after_ms
-        return self.recent.read(metrics, after_ms)
+        missing: list[int] = []
+        parts = list(self.recent.parts(metrics, after_ms, missing))
+        return Read(parts, missing)
 
     def hold(self, *metrics: int) -> None:
         """Read often enough."""
@@ -76,14 +98,6 @@ class World:
         }
 
 
-def told(held: Held, after_ms: int) -> dict[tuple[int, int], float]:
-    flat = held.flat(after_ms, NOW_MS + 100 * DAY_MS)
-    keys = list(zip(flat.series.tolist(), flat.time_ms.tolist(), strict=True))
-    assert keys == sorted(keys)
-    assert len(set(keys)) == len(keys)
-    return dict(zip(keys, flat.value.tolist(), strict=True))
-
-
 def test_what_is_read_once_is_not_held() -> None:
     world = World()
     world.write([(1, 11, NOW_MS, 1.0)])
@@ -97,7 +111,7 @@ def test_what_is_read_often_is_loaded_once_and_added_to() -> None:
     world.hold(1)
     world.write([(1, 11, NOW_MS + 1_000, 3.0), (1, 12, NOW_MS, 4.0), (2, 22, NOW_MS, 2.0)])
     after_ms = world.now_ms - 300_000
-    assert told(world.read([1]), after_ms) == world.stored(1, after_ms)
+    assert world.read([1]).told(after_ms) == world.stored(1, after_ms)
     assert world.loads == [[1]]
     assert world.read([1, 2]).missing == [2]
 
@@ -106,15 +120,15 @@ def test_what_is_written_while_it_is_loaded_is_there_once() -> None:
     world = World()
     world.meanwhile = [(1, 11, NOW_MS, 1.0)]
     world.hold(1)
-    assert told(world.read([1]), 0) == {(11, NOW_MS): 1.0}
+    assert world.read([1]).told(0) == {(11, NOW_MS): 1.0}
 
 
 def test_a_metric_without_samples_is_held_as_empty() -> None:
     world = World()
     world.hold(7)
-    assert not len(world.read([7]))
+    assert not world.read([7]).rows
     world.write([(7, 70, NOW_MS, 1.0)])
-    assert len(world.read([7])) == 1
+    assert world.read([7]).rows == 1
 
 
 def test_of_a_series_with_more_readings_than_slots_the_store_is_asked() -> None:
@@ -156,7 +170,7 @@ def test_a_store_that_is_away_is_asked_by_who_needs_it() -> None:
     assert world.read([1]).missing == [1]
     world.is_away = False
     world.write([(1, 11, NOW_MS, 1.0)])
-    assert told(world.read([1]), 0) == {(11, NOW_MS): 1.0}
+    assert world.read([1]).told(0) == {(11, NOW_MS): 1.0}
 
 
 def test_what_has_no_room_is_the_stores_and_is_not_tried_at_every_read() -> None:
@@ -171,7 +185,7 @@ def test_what_has_no_room_is_the_stores_and_is_not_tried_at_every_read() -> None
     assert len(world.loads) == loads
     # Those of the metric that was let go make room.
     world.write([(1, series, NOW_MS, 1.0) for series in (12, 13)])
-    assert len(world.read([1])) == 3
+    assert world.read([1]).rows == 3
 
 
 def test_ended_series_make_room() -> None:
@@ -182,7 +196,17 @@ def test_ended_series_make_room() -> None:
         world.read([1])
         world.write([(1, 10 * hour + place, world.now_ms, 1.0) for place in range(6)])
         after_ms = world.now_ms - 300_000
-        assert told(world.read([1]), after_ms) == world.stored(1, after_ms)
+        assert world.read([1]).told(after_ms) == world.stored(1, after_ms)
+
+
+def test_rows_that_made_room_are_missed_by_a_clock_that_goes_back() -> None:
+    world = World(rows_max=1)
+    world.hold(1)
+    world.write([(1, 11, NOW_MS - 156_000, 1.0)])
+    world.now_ms = NOW_MS + 160_000
+    world.write([(1, 12, world.now_ms, 1.0)])
+    world.now_ms = NOW_MS + 93_000
+    assert world.read([1], NOW_MS - 157_000).missing == [1]
 
 
 def test_what_nobody_reads_is_let_go() -> None:
@@ -205,7 +229,7 @@ def test_after_forty_days_it_is_loaded_again() -> None:
         world.read([1])
         world.now_ms += READ_APART_MS
         after_ms = world.now_ms - 300_000
-        assert told(world.read([1]), after_ms) == world.stored(1, after_ms) != {}
+        assert world.read([1]).told(after_ms) == world.stored(1, after_ms) != {}
 
 
 def test_samples_that_were_written_elsewhere_make_it_forget() -> None:
@@ -213,15 +237,47 @@ def test_samples_that_were_written_elsewhere_make_it_forget() -> None:
     world.hold(1)
     world.rows.append((1, 11, NOW_MS, 1.0))
     world.recent.forget()
-    assert told(world.read([1]), 0) == {(11, NOW_MS): 1.0}
+    assert world.read([1]).told(0) == {(11, NOW_MS): 1.0}
 
 
 def test_nothing_is_held_of_a_store_that_others_write_to() -> None:
     world = World()
     shared = Recent(world.load, world.count, is_complete=False, now_ms=lambda: NOW_MS)
     for _ in range(3):
-        assert shared.read([1], NOW_MS).missing == [1]
+        assert shared.read([1], NOW_MS, np.array([11], np.uint64)) is None
     assert world.loads == []
+
+
+def test_some_series_are_read_in_their_order() -> None:
+    world = World()
+    world.write([(1, series, NOW_MS, float(series)) for series in range(20)])
+    world.hold(1)
+    wanted = np.array([7, 99, 3], np.uint64)
+    held = world.recent.read([1], NOW_MS - 1, wanted)
+    assert held is not None
+    assert held.flat(0, NOW_MS).value.tolist() == [7.0, 3.0]
+    assert world.recent.read([1, 2], NOW_MS - 1, wanted) is None
+
+
+def test_a_metric_with_many_series_may_be_left_to_the_store() -> None:
+    world = World()
+    world.write(
+        [(metric, 100 * metric + n, NOW_MS, 1.0) for metric in (1, 2) for n in range(9 * metric)]
+    )
+    world.hold(1, 2)
+    missing: list[int] = []
+    parts = list(world.recent.parts([1, 2], NOW_MS - 1, missing, metric_rows_max=9))
+    assert (missing, [len(part) for part in parts]) == ([2], [9])
+
+
+def test_rows_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART_ROWS", 4)
+    world = World()
+    world.write([(1, series, NOW_MS, float(series)) for series in range(10)])
+    world.hold(1)
+    read = world.read([1])
+    assert [len(part) for part in read.parts] == [4, 4, 2]
+    assert len(read.told(0)) == 10
 
 
 def test_a_load_is_cut_into_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +286,7 @@ def test_a_load_is_cut_into_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     world.write([(1 + place % 3, place, NOW_MS, 1.0) for place in range(24)])
     world.hold(1, 2, 3)
     assert world.loads == [[1], [2], [3]]
-    assert len(world.read([1, 2, 3])) == 24
+    assert world.read([1, 2, 3]).rows == 24
 
 
 values = st.sampled_from([0.0, 1.0, 2.5, math.inf, -1.0])
@@ -270,4 +326,4 @@ def test_it_has_what_a_store_has_or_says_what_is_missing(
         expected: dict[tuple[int, int], float] = {}
         for metric in {1, 2, 3}.difference(held.missing):
             expected |= world.stored(metric, after_ms)
-        assert told(held, after_ms) == expected
+        assert held.told(after_ms) == expected
