@@ -45,6 +45,7 @@ SETTLE_SECONDS, QUICK_SETTLE_SECONDS = 240.0, 20.0
 """Before it is measured: series are new, then windows fill, then rounds are as they will be."""
 MEASURED_SECONDS, QUICK_MEASURED_SECONDS = 120.0, 30.0
 FAULTS = 5
+APART_SECONDS = 20.0
 VERDICT_SECONDS_MAX = 120.0
 XID_OFF_THE_BUS = 79
 """The GPU has fallen off the bus: one event is a verdict."""
@@ -64,10 +65,12 @@ class Asked(msgspec.Struct, frozen=True):
     """Whether it is about the last LOOKED_SECONDS, which end at a multiple of ``every``."""
     query: str = ""
     """PromQL over them."""
+    about: str = ""
+    """What the answer shows, where the path does not say it."""
 
     @property
     def name(self) -> str:
-        return f"{self.path} {self.query}".strip()
+        return self.about or self.path.partition("?")[0]
 
     def parameters(self, now_s: float) -> dict[str, str]:
         to = int(now_s) // self.every * self.every
@@ -86,7 +89,11 @@ VIEWS: dict[str, tuple[Asked, ...]] = {
         Asked(10, f"/v1/jobs/{JOB}/verdict"),
         Asked(15, "/v1/incidents?state=open&limit=100"),
         Asked(15, "/v1/jobs?state=running&limit=100"),
-        Asked(15, "/api/v1/query?query=max%20by%20(job)%20(fabric_job_step_seconds)"),
+        Asked(
+            15,
+            "/api/v1/query?query=max%20by%20(job)%20(fabric_job_step_seconds)",
+            about="PromQL: steps of all jobs, now",
+        ),
         Asked(15, "/api/v1/alerts"),
         Asked(15, "/v1/health"),
     ),
@@ -100,22 +107,26 @@ VIEWS: dict[str, tuple[Asked, ...]] = {
             RANGE,
             query=f"quantile(0.5, sum by (host, device, port) "
             f"(rate(fabric_port_transmit_bytes_total[30s])) * 8 {OF_JOB})",
+            about="PromQL: traffic of the job's ports, half an hour",
         ),
         Asked(
             30,
             RANGE,
             query=f"quantile(0.5, max by (host, gpu) (fabric_gpu_sm_clock_hertz) {OF_JOB})",
+            about="PromQL: clocks of its GPUs, half an hour",
         ),
         Asked(
             30,
             RANGE,
             query=f'max by (operation, size) (fabric_communicator_transfer_seconds{{job="{JOB}"}})',
+            about="PromQL: its transfers, half an hour",
         ),
         Asked(
             30,
             RANGE,
             query="topk(5, sum by (host, device, port) "
             f"(rate(fabric_port_symbol_errors_total[30s])) {OF_JOB} > 0)",
+            about="PromQL: errors of its ports, half an hour",
         ),
     ),
 }
@@ -195,7 +206,7 @@ def measure(hosts: int, *, is_quick: bool) -> Figures:
     command = [fabricscope(), "serve", "--data", str(folder), "--listen", f"127.0.0.1:{port}"]
     with run_program("live", command, folder, port) as service:
         service.wait_until_ready("/readyz")
-        whole = settle + seconds + FAULTS * VERDICT_SECONDS_MAX
+        whole = settle + seconds + FAULTS * (VERDICT_SECONDS_MAX + APART_SECONDS)
         with playing(file, port, whole, past) as player, Browsers(port) as browsers:
             say(f"live: {hosts} hosts, settling")
             time.sleep(settle)
@@ -207,10 +218,10 @@ def measure(hosts: int, *, is_quick: bool) -> Figures:
             answers = browsers.p95_ms()
             failed = browsers.failed
             say(f"live: {hosts} hosts, {FAULTS} faults")
-            verdicts = [
-                time_to_verdict(service, host_of(hosts, fault))
-                for fault in range(1 if is_quick else FAULTS)
-            ]
+            verdicts = []
+            for fault in range(1 if is_quick else FAULTS):
+                verdicts.append(time_to_verdict(service, host_of(hosts, fault)))
+                time.sleep(0.0 if is_quick else APART_SECONDS)
             rss = service.rss_mib()
             played = player.end()
     shutil.rmtree(folder, ignore_errors=True)
