@@ -170,6 +170,7 @@ class Reader:
         if held is None:
             return None
         flat = held.flat(after_ms, to_ms)
+        self._check_points(len(flat))
         return Stored(flat.series, flat.time_ms, flat.value)
 
     def _read(self, found: Found, table: str, after_ms: int, to_ms: int) -> Stored:
@@ -179,8 +180,7 @@ class Reader:
             {**found.parameters, "after_ms": after_ms, "to_ms": to_ms},
             BULK_SETTINGS,
         )
-        if rows.num_rows > QUERY_POINTS_MAX:
-            raise failed(TOO_MANY_SAMPLES.format(QUERY_SAMPLES_MAX), rule="QUERY_SAMPLES_MAX")
+        self._check_points(rows.num_rows)
         # The engine's times are milliseconds.
         times_ms = rows["time"].to_numpy().view(np.int64)
         return Stored(rows["series"].to_numpy(), times_ms, rows["value"].to_numpy())
@@ -221,6 +221,12 @@ class Reader:
             self.samples += samples
             self.peak_samples = max(self.peak_samples, samples)
         self.check_samples(self.samples)
+
+    @staticmethod
+    def _check_points(samples: int) -> None:
+        """More than are held at once; by the bound that people can set out from."""
+        if samples > QUERY_POINTS_MAX:
+            raise failed(TOO_MANY_SAMPLES.format(QUERY_SAMPLES_MAX), rule="QUERY_SAMPLES_MAX")
 
     @staticmethod
     def check_samples(samples: int) -> None:

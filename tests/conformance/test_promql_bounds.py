@@ -10,10 +10,12 @@ import httpx
 import pytest
 
 from api.base.limits import QUERIES_MAX
+from api.data.store import recent
 from api.promql import engine
 from api.promql.errors import QueryError
 from api.promql.fetch import Reader
 from api.promql.find import SeriesMemory
+from tests.stands.memory import nothing_held
 from tests.stands.service import InProcess, eventually, in_process
 from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 
@@ -149,12 +151,27 @@ def test_bounds_of_the_data_have_names(
     value: int,
     query: str,
 ) -> None:
+    monkeypatch.setattr(service.store, "recent", nothing_held())
     monkeypatch.setattr(f"api.promql.{module}.{bound}", value)
     answer = ask(service, query)
     assert answer.status_code == 422, answer.text[:500]
     assert answer.json()["errorType"] == "execution"
     named = "QUERY_SAMPLES_MAX" if "[2m]" in query else bound
     assert named in answer.json()["error"]
+
+
+@pytest.mark.parametrize("bound", ["QUERY_SAMPLES_MAX", "QUERY_POINTS_MAX"])
+def test_they_hold_for_what_is_read_from_memory(
+    service: InProcess, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(recent, "READ_APART_MS", 0)
+    for _ in range(2):
+        assert ask(service, "some_total[2m]").status_code == 200
+    before = service.store.recent.reads_here
+    monkeypatch.setattr(f"api.promql.fetch.{bound}", SERIES * 60 - 1)
+    answer = ask(service, "some_total[2m]")
+    assert (answer.status_code, service.store.recent.reads_here) == (422, before + 1)
+    assert "QUERY_SAMPLES_MAX" in answer.json()["error"]
 
 
 def test_a_timeout_is_kept(service: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:

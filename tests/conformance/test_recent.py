@@ -13,7 +13,6 @@ from api.data.ingest.columns import SampleColumns
 from api.data.ingest.commit import series_rows
 from api.data.ingest.series import NewSeries
 from api.data.store import recent
-from api.data.store.recent import Recent
 from api.data.store.store import Store, StoreUrl
 from api.jobs.correlate.readings import GridReader
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
@@ -23,6 +22,7 @@ from api.promql.values import Dialect, Vector
 from api.promql.values import Grid as Steps
 from collector.contract.identity import Labels, metric_id, series_id
 from collector.contract.units import NS
+from tests.stands.memory import nothing_held
 
 CELL = 5
 SERIES = 24
@@ -104,8 +104,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 @contextmanager
 def without_memory(store: Store) -> Iterator[None]:
     kept = store.recent
-    load, count = store._load_recent, store._count_recent
-    store.recent = Recent(load, count, is_complete=False, now_ms=lambda: 0)
+    store.recent = nothing_held()
     yield
     store.recent = kept
 

@@ -1,7 +1,7 @@
 """Samples on a grid: rates and levels against ones that were worked out by hand."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +9,6 @@ import pytest
 
 from alerts.window.model import Grid
 from api.base.quarantine import Quarantine
-from api.data.store.recent import Recent
 from api.jobs.correlate.readings import (
     Choice,
     GridReader,
@@ -21,6 +20,7 @@ from api.jobs.correlate.readings import (
 )
 from collector.contract.identity import metric_id
 from collector.contract.units import NS
+from tests.stands.memory import nothing_held
 
 GRID = Grid(1_000 * NS, 5 * NS, 6)
 """From 1000 s to 1030 s."""
@@ -62,13 +62,6 @@ def answer(series: Mapping[tuple[str, int], Points]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
-def never(*_: object) -> Never:
-    raise AssertionError("a store that others write to holds nothing")
-
-
-NOTHING_HELD = Recent(never, never, is_complete=False, now_ms=lambda: 0)
-
-
 class Told:
     """A fake store that answers with the given series and counts the queries for names."""
 
@@ -78,7 +71,7 @@ class Told:
         self.series, self.labels = dict(series), dict(labels)
         self.names_asked = 0
         self.quarantine = Quarantine()
-        self.recent = NOTHING_HELD
+        self.recent = nothing_held()
 
     def query(
         self, sql: str, parameters: Mapping[str, Any], *, settings: Mapping[str, str] | None = None
