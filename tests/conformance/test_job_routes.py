@@ -359,8 +359,13 @@ def test_memberships_over_the_bound_wait(
 ) -> None:
     send(service, [*pair("0xd3", "n9", 10), *pair("0xd4", "n9", 20)])
     monkeypatch.setattr(watch_module, "MEMBERS_MAX", 1)
+    watch = look(service)
+    caplog.clear()
+    look(service, watch)
+    # The service's own watch may say it now, too; each says it once.
+    assert caplog.text.count("MEMBERS_MAX = 1") <= 1
     look(service)
-    assert caplog.text.count("MEMBERS_MAX = 1") == 1
+    assert "MEMBERS_MAX = 1" in caplog.text
 
 
 class Away:
