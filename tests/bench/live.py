@@ -52,7 +52,7 @@ XID_OFF_THE_BUS = 79
 
 JOB = "job-000"
 LOOKED_SECONDS = 1_800
-"""The time that the page's views show unless somebody chooses another."""
+"""The time that the page's views show unless the reader chooses another."""
 POINTS = 240
 
 
@@ -221,7 +221,7 @@ def measure(hosts: int, *, is_quick: bool) -> Figures:
             verdicts = []
             for fault in range(1 if is_quick else FAULTS):
                 verdicts.append(time_to_verdict(service, host_of(hosts, fault)))
-                time.sleep(0.0 if is_quick else APART_SECONDS)
+                time.sleep(0.0 if is_quick else APART_SECONDS)  # faults at once are another bench
             rss = service.rss_mib()
             played = player.end()
     shutil.rmtree(folder, ignore_errors=True)

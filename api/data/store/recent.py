@@ -37,7 +37,7 @@ WANTED_READS = 2
 READ_APART_MS = 1_000
 """Reads that are closer together are one."""
 UNREAD_MS = 600_000
-"""A metric that nobody has read for so long is let go; one that had no room is tried again."""
+"""A metric that no reader asked for in so long is let go; one without room is tried again."""
 BYTES_SHARE = 8
 """One part in so many of the memory may be used."""
 LOADED_MAX = 2_000_000

@@ -6,7 +6,7 @@ are a few operations on whole arrays. For one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +27,10 @@ Floats = npt.NDArray[np.float64]
 Metrics = npt.NDArray[np.uint32]
 Ids = npt.NDArray[np.uint64]
 Times = npt.NDArray[np.uint32]
+
+
+IsAlive = Callable[[Metrics, Ints], Bools]
+"""Says which rows are still of use, by their metrics and their latest readings (unix ms)."""
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -188,11 +192,8 @@ class Rings:
 
     # --- adding --------------------------------------------------------------------------------
 
-    def add(self, samples: Samples, is_alive: Any) -> Metrics:  # noqa: ANN401 - numpy has no name
-        """Add readings; returns the metrics of series for which there is no room.
-
-        ``is_alive`` says of columns of metrics and of latest times which rows are still of use.
-        """
+    def add(self, samples: Samples, is_alive: IsAlive) -> Metrics:
+        """Add readings; returns the metrics of series for which there is no room."""
         rows = self.find(samples.series)
         left_out: Metrics = np.zeros(0, np.uint32)
         if (rows < 0).any():
@@ -219,7 +220,7 @@ class Rings:
         self._index()
         return np.unique(metric[room:])
 
-    def _make_room(self, count: int, is_alive: Any) -> None:  # noqa: ANN401
+    def _make_room(self, count: int, is_alive: IsAlive) -> None:
         """For so many further rows, if they may be: those of no use go first."""
         before, used = self._columns, slice(0, self._rows)
         alive = is_alive(before.metric[used], before.last[used].astype(np.int64) + self.epoch_ms)
