@@ -56,7 +56,8 @@ NOISE_QUANTILE = 0.9
 HEALTHY_STEPS_MIN = 4
 """So many steps before a stretch show that it has a beginning."""
 PAST_SHARE = 0.5
-"""Of the excess, by which ranks must come further apart than in the past of one of their groups."""
+"""Of the excess, by which a rank must have become slower than it was before, or ranks must come
+further apart than in the past of one of their groups."""
 HOSTS_EXACT = 32
 """With so few hosts a culprit's own steps would be a part of the noise and are left out of it."""
 ALIKE = 0.4
@@ -209,16 +210,28 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
     length = int(own.end_ns[stretch.last] - own.start_ns[stretch.first])
     if window.is_live and length < LIVE_NS_MIN:
         return False
-    if began_inside(one) or began_before(job, own, one):
+    if began_inside(own, one):
+        return True
+    if own.is_by_past[one.rows].any():
+        return False  # against its own past a rank is late only if it was seen to be well
+    if began_before(job, own, one):
         return True
     return late_share(own, one) >= SHARE_LASTING
 
 
-def began_inside(one: Suspected) -> bool:
-    """Whether it was seen to be well before: enough known steps that were not late."""
-    before = one.excess_ns[: one.stretch.first]
-    calm = before <= one.threshold_ns[: one.stretch.first]
-    return int(calm.sum()) >= HEALTHY_STEPS_MIN
+def began_inside(own: OwnTime, one: Suspected) -> bool:
+    """Whether it was seen to be well before, and has become slower itself.
+
+    Enough known steps that were not late; and since then it takes longer by half of the excess at
+    least. A rank that others have overtaken is not at fault.
+    """
+    first = one.stretch.first
+    calm = np.flatnonzero(one.excess_ns[:first] <= one.threshold_ns[:first])
+    if len(calm) < HEALTHY_STEPS_MIN:
+        return False
+    outside = own.outside_ns[one.rows]
+    grown = median_known(outside[:, one.stretch.steps]) - median_known(outside[:, calm])
+    return grown >= PAST_SHARE * median_known(one.excess_ns[one.stretch.steps])
 
 
 def began_before(job: JobWindow, own: OwnTime, one: Suspected) -> bool:
@@ -297,9 +310,10 @@ def evidence_of(
     outside = median_known(own.outside_ns[one.rows][:, steps]) / NS
     peers = median_known(own.peers_ns[one.rows][:, steps]) / NS
     who = one.host or f"rank {int(own.ranks[one.rows[0]])}"
+    others = "usually" if own.is_by_past[one.rows].any() else "the ranks it works with"
     text = (
-        f"{who} spends {duration(outside)} of a step outside of collectives, the ranks it works "
-        f"with {duration(peers)}; it was late in {one.stretch.late} of {one.stretch.known} steps"
+        f"{who} spends {duration(outside)} of a step outside of collectives, {others} "
+        f"{duration(peers)}; it was late in {one.stretch.late} of {one.stretch.known} steps"
     )
     return (
         Evidence(

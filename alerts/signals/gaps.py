@@ -1,4 +1,4 @@
-"""How long each rank of a job stays outside of collectives, step by step. Pure.
+"""How long each rank of a job stays outside of collectives and messages, step by step. Pure.
 
 Lateness travels: a rank that left one collective late enters the next one late, and so do all ranks
 that were in it. The time between a rank's exit and its own next entry does not travel. It is
@@ -8,19 +8,25 @@ computes, loads or sleeps longer, and for no other.
 Peers are the ranks that share a collective: of one step they do the same work. A rank's excess is
 its time outside minus its peers' median, and never more than it was late by: a rank that leaves an
 overlapped collective early is outside for longer too, and delays none.
+
+Stages of a pipeline share collectives, too, but not the work (`alerts.signals.pipelines`): peers
+are the copies of one stage. A rank without a copy is held against its own past instead, less what
+changed for all stages, and never by more than the step became longer.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 
 import msgspec
 import numpy as np
 
+from alerts.signals.pipelines import are_copies, is_pairwise, message_edges, pipelines_of
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Flags, Floats, Ints, Records
 from alerts.window.model import JobWindow
-from alerts.window.split import PAIRWISE, distinct, medians, members_in, reduced, starts_of
+from alerts.window.split import distinct, medians, members_in, reduced, starts_of
 
 BINS_MAX = 20_000
 """Steps that are looked at, the newest: a window of hours."""
@@ -40,6 +46,9 @@ ROWS_SHARE_MIN, ROWS_SHARE_MAX = 0.75, 1.33
 another kind of step, or a clock was set back."""
 
 
+USUAL_SHARE = 0.1
+"""A rank that has no peers usually takes what it takes in its shortest tenth of steps: a fault may
+last for most of a window."""
 SMOOTH_STEPS = 9
 """Steps over which counting and the clock are reconciled."""
 SMEAR_SHARE = 0.25
@@ -74,7 +83,9 @@ class OwnTime(msgspec.Struct, frozen=True, kw_only=True):
     excess_ns: Floats
     """Time outside beyond the peers', as far as it made the rank late; NaN: not known."""
     peers_ns: Floats
-    """The peers' time outside that the excess is measured from."""
+    """The peers' time outside that the excess is measured from, or the rank's own usual one."""
+    is_by_past: Flags
+    """Ranks that no other does the same work as: their excess is over their own past."""
     rows: Rows
 
     @property
@@ -104,18 +115,59 @@ def make_own_time(job: JobWindow) -> OwnTime | None:
     starts, ends = starts[chosen], ends[chosen]
     shape = (len(ranks), len(starts))
     outside = outside_of(rows, shape)
-    late = late_of(rows, shape)
-    excess, peers = excess_of(outside, groups_of(job, ranks))
+    groups = groups_of(job, ranks)
+    pipeline = pipelines_of(message_edges(job), ranks)
+    copies = {name: group for name, group in groups.items() if are_copies(pipeline[group])}
+    late = late_of(rows, shape, copies.keys())
+    excess, peers = excess_of(outside, [*copies.values()])
+    excess = np.minimum(excess, late)
+    mixed = [group for name, group in groups.items() if name not in copies]
+    is_by_past = without_copies(len(ranks), [*copies.values()], mixed)
+    if is_by_past.any():
+        grown, usual = growth_of(outside, mixed, ends - starts)
+        excess[is_by_past], peers[is_by_past] = grown[is_by_past], usual[is_by_past]
     return OwnTime(
         ranks=ranks.astype(np.int64),
         start_ns=starts,
         end_ns=ends,
         outside_ns=outside,
         late_ns=late,
-        excess_ns=np.minimum(excess, late),
+        excess_ns=excess,
         peers_ns=peers,
+        is_by_past=is_by_past,
         rows=rows,
     )
+
+
+def without_copies(ranks: int, copies: list[Ints], mixed: list[Ints]) -> Flags:
+    """The ranks of groups that no copy of theirs is in."""
+    found = np.zeros(ranks, dtype=bool)
+    for group in mixed:
+        found[group] = True
+    for group in copies:
+        found[group] = False
+    return found
+
+
+def growth_of(outside: Floats, groups: list[Ints], length_ns: Ints) -> tuple[Floats, Floats]:
+    """How far each rank's time outside is above its own usual one, and that usual one.
+
+    Less what changed for the group (longer sequences are longer for all stages), and no more than
+    the step became longer: time that a pipeline hides delays no rank.
+    """
+    usual = low_quantile(outside)
+    grown, common = excess_of(outside - usual[:, None], groups)
+    longer = np.maximum(length_ns - low_quantile(length_ns[None].astype(np.float64)), 0.0)
+    return np.minimum(grown, longer), usual[:, None] + common
+
+
+def low_quantile(values: Floats) -> Floats:
+    """Of each row the value below which a tenth of it lies; NaN for a row of nothing else."""
+    ordered = np.sort(values, axis=1)
+    count = (~np.isnan(values)).sum(axis=1)
+    place = (np.maximum(count - 1, 0) * USUAL_SHARE).astype(np.int64)
+    found: Floats = np.take_along_axis(ordered, place[:, None], axis=1)[:, 0]
+    return found
 
 
 def in_steps(rows: Rows, chosen: Ints, steps: int) -> Rows:
@@ -251,8 +303,12 @@ def counted(by_clock: Ints) -> Ints:
 
 
 def lost_before(records: Records, operation: Ints) -> Flags:
-    """Rows before which a rank's numbers jump further than usual, or than its peers' do."""
-    _, stream = distinct(records.communicator, records.operation)
+    """Rows before which a rank's numbers jump further than usual, or than its peers' do.
+
+    A communicator's sends and receives share one numbering: each of the two by itself has gaps.
+    """
+    numbering = np.where(is_pairwise(records), -1, records.operation)
+    _, stream = distinct(records.communicator, numbering)
     _, own = distinct(stream, records.rank)
     order = np.lexsort((records.sequence, own))
     jump = np.zeros(len(own), dtype=np.int64)
@@ -302,16 +358,17 @@ def median_positive(count: Ints) -> Floats:
     return np.where(known > 0, found, 0.0)
 
 
-def late_of(rows: Rows, shape: tuple[int, int]) -> Floats:
+def late_of(rows: Rows, shape: tuple[int, int], communicators: Collection[str]) -> Floats:
     """How much later than the median of its peers each rank entered, summed over each step.
 
+    In collectives of these communicators, whose ranks are peers.
     Less what may be due to the collective before it, by how far apart its ranks left it. And no
     more than the upper median of them was inside for longer, each by its own clock: a rank that
     came late was waited for, even if a clock was set in between.
     """
     ranks, bins = shape
     records = rows.records
-    group = np.array([name not in PAIRWISE for name in records.operations], dtype=bool)
+    among = np.array([name in communicators for name in records.communicators], dtype=bool)
     _, dense = np.unique(rows.operation, return_inverse=True)
     number = dense.astype(np.int64)
     order = np.argsort(number, kind="stable")
@@ -324,20 +381,20 @@ def late_of(rows: Rows, shape: tuple[int, int]) -> Floats:
     inside = records.exit_ns - records.entry_ns
     waited = -medians(-inside, number)[number] - inside
     late = np.maximum(np.minimum(late - SMEAR_SHARE * before, waited), 0)
-    met = group[records.operation] & (rows.bin >= 0) & (rows.bin < bins)
+    met = ~is_pairwise(records) & among[records.communicator]
+    met &= (rows.bin >= 0) & (rows.bin < bins)
     cell = rows.rank[met] * bins + rows.bin[met]
     weight = late[met].astype(np.float64)
     return np.bincount(cell, weight, ranks * bins).astype(np.float64).reshape(shape)
 
 
-def groups_of(job: JobWindow, ranks: Ints) -> list[Ints]:
+def groups_of(job: JobWindow, ranks: Ints) -> dict[str, Ints]:
     """Members of each communicator that does collectives, as places among ``ranks``."""
     place = {int(rank): index for index, rank in enumerate(ranks)}
     records = job.records
-    collective = np.array([name not in PAIRWISE for name in records.operations], dtype=bool)
-    rows = collective[records.operation] & records.timed()
+    rows = ~is_pairwise(records) & records.timed()
     names = [records.communicators[code] for code in np.unique(records.communicator[rows])]
-    found = []
+    found = {}
     for name in names:
         known = job.communicators.get(name)
         members = (
@@ -346,7 +403,7 @@ def groups_of(job: JobWindow, ranks: Ints) -> list[Ints]:
             else []
         )
         if len(members) > 1:
-            found.append(np.array(members, dtype=np.int64))
+            found[name] = np.array(members, dtype=np.int64)
     return found
 
 

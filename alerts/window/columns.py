@@ -55,6 +55,8 @@ class Records(Columns, frozen=True, kw_only=True):
     duration_ns: Ints
     size_bytes: Ints
     ranks: Codes
+    peer: Codes
+    """The other rank of a send or receive, within the communicator; -1: none, or not known."""
 
     def timed(self) -> Flags:
         both: Flags = (self.entry_ns != ABSENT) & (self.exit_ns != ABSENT)

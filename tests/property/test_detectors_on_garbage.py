@@ -136,6 +136,7 @@ class Garbage:
             duration_ns=np.full(size, ABSENT, dtype=np.int64),
             size_bytes=np.full(size, 1 << 20, dtype=np.int64),
             ranks=np.full(size, ranks, dtype=np.int32),
+            peer=np.full(size, -1, dtype=np.int32),
         )
 
     def job(self) -> JobWindow:

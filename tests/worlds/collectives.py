@@ -66,6 +66,7 @@ def make_records(
         duration_ns=(flat["exit"] - flat["entry"])[order].astype(np.int64),
         size_bytes=size[order].astype(np.int64),
         ranks=np.full(len(member), ranks, dtype=np.int32),
+        peer=np.full(len(member), -1, dtype=np.int32),
     )
 
 
@@ -100,6 +101,7 @@ def to_columns(collectives: Iterable[Collective]) -> Records:
         rank=numbers["rank"],
         pid=numbers["pid"],
         ranks=numbers["ranks"],
+        peer=np.array([-1 if row.peer is None else row.peer for row in rows], dtype=np.int32),
         sequence=wide["sequence"],
         entry_ns=wide["entry_ns"],
         exit_ns=wide["exit_ns"],

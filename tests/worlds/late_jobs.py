@@ -102,6 +102,7 @@ def to_job(
         duration_ns=np.full(len(table), ABSENT, dtype=np.int64),
         size_bytes=np.full(len(table), 1 << 20, dtype=np.int64),
         ranks=size,
+        peer=np.full(len(table), -1, dtype=np.int32),
     )
     pairs = sorted({(int(n), int(p), int(r)) for n, p, r in zip(name, place, rank, strict=True)})
     communicators = {

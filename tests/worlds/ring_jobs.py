@@ -120,6 +120,7 @@ def make_records(groups: Sequence[Group], operations: int, seed: int, noise: flo
         duration_ns=flat["exit"] - flat["entry"],
         size_bytes=flat["size"],
         ranks=ranks[flat["communicator"]].astype(np.int32),
+        peer=np.full(len(flat["rank"]), -1, dtype=np.int32),
     )
 
 

@@ -41,7 +41,7 @@ COLUMNS = f"""
     ifNull(toUnixTimestamp64Nano(enqueue), {ABSENT}) AS enqueue_ns,
     ifNull(duration_ns, {ABSENT}) AS duration_ns,
     ifNull(size_bytes, {ABSENT}) AS size_bytes,
-    toInt32(ranks) AS ranks
+    toInt32(ranks) AS ranks, ifNull(peer, -1) AS peer
 """
 SEEN_BY = COLUMNS.replace(
     f"ifNull(toUnixTimestamp64Nano(exit), {ABSENT})", "toUnixTimestamp64Nano(ifNull(exit, time))"
@@ -50,7 +50,7 @@ SEEN_BY = COLUMNS.replace(
 SETTINGS = {"output_format_arrow_low_cardinality_as_dictionary": "1"}
 
 INTS = ("sequence", "entry_ns", "exit_ns", "enqueue_ns", "duration_ns", "size_bytes")
-CODES = ("rank", "pid", "ranks")
+CODES = ("rank", "pid", "ranks", "peer")
 
 
 class Question:

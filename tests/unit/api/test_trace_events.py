@@ -57,6 +57,7 @@ def records(*rows: tuple[int, int, int], host: str = "node0") -> Records:
         duration_ns=absent,
         size_bytes=absent,
         ranks=np.full(count, 2, dtype=np.int32),
+        peer=np.full(count, -1, dtype=np.int32),
     )
 
 
