@@ -49,6 +49,9 @@ another kind of step, or a clock was set back."""
 USUAL_SHARE = 0.1
 """A rank that has no peers usually takes what it takes in its shortest tenth of steps: a fault may
 last for most of a window."""
+GROWTH_SHARE_MIN = 0.1
+"""Of a step, by which such a rank must have become slower: without a peer that comes first there is
+less to go by. Ranks that share a GPU or a host with a slow one become slower by a twentieth."""
 SMOOTH_STEPS = 9
 """Steps over which counting and the clock are reconciled."""
 SMEAR_SHARE = 0.25
@@ -119,12 +122,18 @@ def make_own_time(job: JobWindow) -> OwnTime | None:
     pipeline = pipelines_of(message_edges(job), ranks)
     copies = {name: group for name, group in groups.items() if are_copies(pipeline[group])}
     late = late_of(rows, shape, copies.keys())
-    excess, peers = excess_of(outside, [*copies.values()])
-    excess = np.minimum(excess, late)
+    beyond, peers = excess_of(outside, [*copies.values()])
+    common = common_of(beyond, pipeline)
+    beyond, peers = beyond - common, peers + common
+    excess = np.minimum(beyond, late)
     mixed = [group for name, group in groups.items() if name not in copies]
     is_by_past = without_copies(len(ranks), [*copies.values()], mixed)
-    if is_by_past.any():
-        grown, usual = growth_of(outside, mixed, ends - starts)
+    if (pipeline >= 0).any():
+        grown, usual = growth_of(outside, [*groups.values()], ends - starts)
+        # Two pipelines that each have a slow rank are late alike, and neither waits for the other.
+        excess = np.where(
+            (pipeline >= 0)[:, None], np.fmax(excess, np.minimum(beyond, grown)), excess
+        )
         excess[is_by_past], peers[is_by_past] = grown[is_by_past], usual[is_by_past]
     return OwnTime(
         ranks=ranks.astype(np.int64),
@@ -149,6 +158,22 @@ def without_copies(ranks: int, copies: list[Ints], mixed: list[Ints]) -> Flags:
     return found
 
 
+def common_of(beyond: Floats, pipeline: Ints) -> Floats:
+    """What all stages of a pipeline are beyond their copies by: the lower median, 0 at least.
+
+    While a pipeline waits for a slow one, it waits inside of collectives that it overlaps with its
+    work, and is outside for less. Every stage of the slow one then looks slow, and one is.
+    """
+    common = np.zeros(beyond.shape)
+    for name in np.unique(pipeline[pipeline >= 0]).tolist():
+        members = np.flatnonzero(pipeline == name)
+        ordered = np.sort(beyond[members], axis=0)
+        count = (~np.isnan(ordered)).sum(axis=0)
+        middle = np.take_along_axis(ordered, np.maximum(count - 1, 0)[None] // 2, axis=0)
+        common[members] = np.fmax(middle, 0.0)
+    return common
+
+
 def growth_of(outside: Floats, groups: list[Ints], length_ns: Ints) -> tuple[Floats, Floats]:
     """How far each rank's time outside is above its own usual one, and that usual one.
 
@@ -158,7 +183,9 @@ def growth_of(outside: Floats, groups: list[Ints], length_ns: Ints) -> tuple[Flo
     usual = low_quantile(outside)
     grown, common = excess_of(outside - usual[:, None], groups)
     longer = np.maximum(length_ns - low_quantile(length_ns[None].astype(np.float64)), 0.0)
-    return np.minimum(grown, longer), usual[:, None] + common
+    grown = np.minimum(grown, longer)
+    grown = np.where(grown < GROWTH_SHARE_MIN * length_ns, np.fmin(grown, 0.0), grown)
+    return grown, usual[:, None] + common
 
 
 def low_quantile(values: Floats) -> Floats:
@@ -239,8 +266,11 @@ def to_rows(records: Records, place: Ints, ends: Ints, part: Ints) -> Rows:
 
     ``part`` is the slice that each is in: between two of them nothing is known.
     """
-    operation = operation_index(records)
-    step = steps_by_count(records, operation, ends, part)[operation]
+    operation = apart_by_rank(records)
+    step = np.full(len(records), -1, dtype=np.int64)
+    met = np.flatnonzero(~is_pairwise(records))
+    own = operation_index(records.select(met))
+    step[met] = steps_by_count(records.select(met), own, ends, part[met])[own]
     lost = lost_before(records, operation)
     order = np.lexsort((records.exit_ns, records.entry_ns, place))
     chosen: Records = records.select(order)
@@ -254,14 +284,41 @@ def to_rows(records: Records, place: Ints, ends: Ints, part: Ints) -> Rows:
     gap = np.full(len(place), -1, dtype=np.int64)
     same = (place[1:] == place[:-1]) & (part[order][1:] == part[order][:-1])
     gap[1:][same] = np.maximum(entry[1:] - (before[:-1] - shift[:-1]), 0)[same]
+    messages = is_pairwise(chosen)
     return Rows(
         records=chosen,
         rank=place,
         operation=operation[order],
-        bin=step[order],
+        bin=steps_of_messages(step[order], messages, place, np.searchsorted(ends, chosen.entry_ns)),
         gap_ns=gap,
         is_lost=lost[order],
     )
+
+
+def apart_by_rank(records: Records) -> Ints:
+    """The number of each row's operation; a message is each end's own.
+
+    The two ends of a message need not number it alike, and messages of other pairs have the same
+    numbers.
+    """
+    index = operation_index(records)
+    _, number = distinct(index, np.where(is_pairwise(records), records.rank, -1))
+    return number
+
+
+def steps_of_messages(step: Ints, is_message: Flags, rank: Ints, by_clock: Ints) -> Ints:
+    """The steps with those of messages: the step of the rank's next collective.
+
+    All copies of a stage send and receive the same between two collectives. After a rank's last
+    collective, and for ranks without any, the clock decides. Rows are by rank and time.
+    """
+    rows = np.arange(len(step), dtype=np.int64)
+    after = np.where(is_message, len(step), rows)
+    after = np.minimum.accumulate(after[::-1])[::-1]
+    known = after < len(step)
+    known &= rank[np.minimum(after, len(step) - 1)] == rank
+    found: Ints = np.where(known, step[np.minimum(after, len(step) - 1)], by_clock)
+    return found
 
 
 def steps_by_count(records: Records, operation: Ints, ends: Ints, part: Ints) -> Ints:
@@ -305,9 +362,14 @@ def counted(by_clock: Ints) -> Ints:
 def lost_before(records: Records, operation: Ints) -> Flags:
     """Rows before which a rank's numbers jump further than usual, or than its peers' do.
 
-    A communicator's sends and receives share one numbering: each of the two by itself has gaps.
+    Where sends and receives of a rank share one numbering, each of the two by itself has gaps.
     """
-    numbering = np.where(is_pairwise(records), -1, records.operation)
+    _, member = distinct(records.communicator, records.rank)
+    messages = is_pairwise(records)
+    twice, which = distinct(member, records.sequence, messages.astype(np.int32))
+    shares = np.ones(int(member.max(initial=-1)) + 1, dtype=bool)
+    shares[member[twice[(np.bincount(which) > 1) & messages[twice]]]] = False
+    numbering = np.where(messages & shares[member], -1, records.operation)
     _, stream = distinct(records.communicator, numbering)
     _, own = distinct(stream, records.rank)
     order = np.lexsort((records.sequence, own))

@@ -54,8 +54,10 @@ def message_edges(job: JobWindow) -> Ints:
 
 
 def pipelines_of(edges: Ints, ranks: Ints) -> Ints:
-    """For each of ``ranks`` (sorted) the lowest of those that messages connect it with: its own
-    pipeline's name. -1: no message reaches it."""
+    """The pipeline of each of ``ranks`` (sorted), as the place of its lowest rank.
+
+    Ranks that messages connect, directly or not, are one. -1: no message reaches the rank.
+    """
     chosen = edges[np.isin(edges, ranks).all(axis=1)]
     ends = np.searchsorted(ranks, chosen)
     lowest = np.arange(len(ranks), dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Real NCCL ranks on one GPU, recorded; see `__main__`."""
