@@ -1,15 +1,21 @@
-"""Unequal work: the same rank always a little later, or another one at each step. Context only.
+"""Unequal work: the same rank or stage always later, or another rank at each step.
+
+An uneven stage is reported of files if it costs a twentieth of a step; in a running job it is
+context only: no on-call person can mend it. The other two are context always: from times alone a
+rank with more work and one on a noisy host look the same.
 
 *Phenomenon.* Long sequences, popular experts, an uneven cut into stages: ranks that share a
 collective do not do the same work. All wait for the rank that has the most, and nothing is broken.
 
-*Signal.* Either ranks that are late by less than a tenth of a step through the whole window
-(`straggler` finds what began inside of the window, or is larger); or a typical step in which the
-slowest rank is late by a twentieth, and hardly ever the same one.
+*Signal.* Ranks that are late by less than a tenth of a step through the whole window (`straggler`
+finds what began inside of the window, or is larger); or a typical step in which the slowest rank is
+late by a twentieth, and hardly ever the same one; or a stage of a pipeline whose ranks all take
+longer than those of other stages, step by step, by so much that steps played again with a usual
+stage in its place (`alerts.signals.what_if`) are shorter by a twentieth.
 
-*Assumptions.* As for `straggler`.
+*Assumptions.* As for `straggler`. Stages are meant to do equal work.
 
-*Misses.* Stages of a pipeline that are cut unevenly: they share no collective.
+*Misses.* Stages whose messages overlap with their work: what they do meanwhile is not seen.
 
 *Reference.* Sequence-length imbalance and uneven stages as the commonest reasons of slow steps:
 What-if analysis (OSDI'25).
@@ -22,8 +28,12 @@ import numpy as np
 from alerts.detectors.straggler import culprit_of, evidence_of, is_fault, late_share, suspects_of
 from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
+from alerts.signals.replay import RANKS_NAMED_MAX, labels_of
+from alerts.signals.what_if import cost_by_play
+from alerts.window.columns import Floats
 from alerts.window.model import JobWindow, Window
-from collector.contract.verdict import Cause, Culprit, Evidence, Reason
+from collector.contract.figures import duration
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason
 
 RANDOM_SHARE_MIN = 0.05
 """Of a step by which its slowest rank is typically late: ByteDance calls a job that loses a tenth
@@ -31,6 +41,14 @@ straggling, half of it is worth a word."""
 SAME_MAX = 0.5
 """Of steps in which one rank may be the slowest, to call it random."""
 STEPS_MIN = 10
+NS = 1e9
+COST_SHARE_MIN = 0.05
+"""Of a step that uneven work must cost to be reported."""
+STAGE_FACTOR_MIN = 1.3
+"""By which a stage must take longer than the others: the first and the last have the embedding and
+the loss beside their layers, which even cuts cannot balance to less than a fifth."""
+STAGE_STEPS_SHARE = 0.7
+"""Of steps in which the stage must be slower than the others."""
 
 
 def detect(window: Window) -> list[Finding]:
@@ -39,9 +57,10 @@ def detect(window: Window) -> list[Finding]:
         own = own_time(job)
         if own is None or np.isnan(own.excess_ns).all():
             continue
+        stage = stage_of(window, job, own)
         lasting = lasting_of(window, job, own)
-        varying = None if lasting else varying_of(window, job, own)
-        found += lasting if varying is None else [varying]
+        varying = None if lasting or stage else varying_of(window, job, own)
+        found += [*(one for one in (stage, varying) if one is not None), *lasting]
     return found
 
 
@@ -71,12 +90,73 @@ def lasting_of(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
     return found
 
 
+def stage_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
+    """The stages of a pipeline that always take longer than the others."""
+    stages = np.unique(own.stage[own.stage >= 0])
+    if len(stages) < 2 or len(own.start_ns) < STEPS_MIN:  # noqa: PLR2004 - one has no other
+        return None
+    # The lower median: a stage is slow if most of its copies are.
+    taken = np.stack([lower_median(own.outside_ns[own.stage == one]) for one in stages])
+    usual = lower_median(taken)
+    with np.errstate(invalid="ignore"):
+        share = (taken > STAGE_FACTOR_MIN * usual).mean(axis=1)
+    slow = stages[share >= STAGE_STEPS_SHARE]
+    if not len(slow) or 2 * len(slow) > len(stages):
+        return None
+    members = np.isin(own.stage, slow)
+    factor = np.ones(own.outside_ns.shape)
+    factor[members] = np.minimum(1.0, usual / np.maximum(own.outside_ns[members], 1.0))
+    cost = cost_by_play(job, own, factor, slice(0, len(own.start_ns)))
+    if cost is None or cost.lost_share < COST_SHARE_MIN:
+        return None
+    ranks = own.ranks[members]
+    seconds = float(np.nanmedian(own.outside_ns[members])) / NS
+    others = float(np.nanmedian(usual)) / NS
+    since, last = int(own.start_ns[0]), int(own.end_ns[-1])
+    text = (
+        f"ranks of this stage spend {duration(seconds)} of a step on work of their own, "
+        f"ranks of other stages {duration(others)}"
+    )
+    culprits = [job.culprit(int(rank)) for rank in ranks[:RANKS_NAMED_MAX]]
+    return Finding(
+        detector="imbalance",
+        cause=Cause.STRAGGLER,
+        culprit=culprits[0],
+        accomplices=tuple(culprits[1:]),
+        strength=round(min(1.0, float(share.max()) * (0.5 + cost.lost_share)), 3),
+        since_ns=since,
+        until_ns=window.until(last),
+        last_ns=last,
+        reason=Reason.IMBALANCE,
+        job=job.job,
+        evidence=(
+            Evidence(
+                metric="stage_own", text=text, value=seconds, unit="seconds", baseline=others,
+                from_ns=since, to_ns=last, labels=labels_of(job, ranks), samples=len(own.start_ns),
+            ),
+        ),
+        cost=cost,
+        is_context=window.is_live,
+    )  # fmt: skip
+
+
+def lower_median(values: Floats) -> Floats:
+    """Of each column without its NaNs; NaN for a column of nothing else."""
+    ordered = np.sort(values, axis=0)
+    place = np.maximum((~np.isnan(values)).sum(axis=0) - 1, 0) // 2
+    found: Floats = np.take_along_axis(ordered, place[None], axis=0)[0]
+    return found
+
+
 def varying_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
     known = ~np.isnan(own.excess_ns).all(axis=0)
     if int(known.sum()) < STEPS_MIN:
         return None
-    excess = np.where(np.isnan(own.excess_ns), -np.inf, own.excess_ns)[:, known]
-    slowest = excess.argmax(axis=0)
+    # A pipeline that has the longer sequences is late as a whole.
+    late = own.excess_ns + own.together_ns
+    excess = np.where(np.isnan(late), -np.inf, late)[:, known]
+    whole = np.where(own.pipeline >= 0, own.pipeline, np.arange(len(own.ranks)))
+    slowest = whole[excess.argmax(axis=0)]
     share = float(np.median(excess.max(axis=0) / np.maximum(own.length_ns[known], 1)))
     same = float(np.bincount(slowest).max()) / len(slowest)
     if share < RANDOM_SHARE_MIN or same > SAME_MAX:
@@ -101,6 +181,14 @@ def varying_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
                 metric="slowest_rank_late", text=text, value=share, unit="ratio",
                 from_ns=since, to_ns=last, labels={"job": job.job}, samples=len(slowest),
             ),
+        ),
+        cost=Cost(
+            job=job.job,
+            lost_seconds=float(excess.max(axis=0).sum()) / NS,
+            step_seconds=None,
+            step_seconds_without=None,
+            lost_share=share,
+            gpu_hours=float(excess.max(axis=0).sum()) / NS * job.size / 3600,
         ),
         is_context=True,
     )  # fmt: skip

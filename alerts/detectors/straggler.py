@@ -36,11 +36,12 @@ from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
 from alerts.signals.late import LateStretch, find_stretch
 from alerts.signals.replay import cost_of, labels_of, seen_last
+from alerts.signals.what_if import cost_by_play
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Window
 from alerts.window.statistics import median_known
 from collector.contract.figures import duration
-from collector.contract.verdict import Cause, Culprit, Evidence, Reason, RuledOut
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, RuledOut
 
 NS = 1e9
 
@@ -293,8 +294,19 @@ def to_finding(
             *((data,) if data is not None else ()),
         ),
         ruled_out=network_ruled_out(job, since, last),
-        cost=cost_of(job, own, is_accused, stretch),
+        cost=lost_by(job, own, is_accused, stretch),
     )
+
+
+def lost_by(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch) -> Cost:
+    """What the accused cost; in a pipeline others wait for them in messages, stage after stage."""
+    if (own.pipeline[accused] >= 0).any():
+        factor = np.ones(own.outside_ns.shape)
+        factor[accused] = np.minimum(1.0, own.peers_ns / np.maximum(own.outside_ns, 1.0))[accused]
+        played = cost_by_play(job, own, factor, stretch.steps)
+        if played is not None:
+            return played
+    return cost_of(job, own, accused, stretch)
 
 
 def culprit_of(job: JobWindow, own: OwnTime, one: Suspected) -> Culprit:

@@ -22,7 +22,8 @@ from collections.abc import Collection
 import msgspec
 import numpy as np
 
-from alerts.signals.pipelines import are_copies, is_pairwise, message_edges, pipelines_of
+from alerts.signals.messages import is_pairwise
+from alerts.signals.pipelines import are_copies, message_edges, pipelines_of, stages_of
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Flags, Floats, Ints, Records
 from alerts.window.model import JobWindow
@@ -85,10 +86,16 @@ class OwnTime(msgspec.Struct, frozen=True, kw_only=True):
     """How much later than its peers it entered, summed over the step's collectives."""
     excess_ns: Floats
     """Time outside beyond the peers', as far as it made the rank late; NaN: not known."""
+    together_ns: Floats
+    """What all stages of the rank's pipeline are late by alike: not this rank's own excess."""
     peers_ns: Floats
     """The peers' time outside that the excess is measured from, or the rank's own usual one."""
     is_by_past: Flags
     """Ranks that no other does the same work as: their excess is over their own past."""
+    pipeline: Ints
+    """The pipeline that each rank is in, by a number; -1: in none."""
+    stage: Ints
+    """The stage, likewise: copies have the same; -1 for ranks in no pipeline."""
     rows: Rows
 
     @property
@@ -142,8 +149,11 @@ def make_own_time(job: JobWindow) -> OwnTime | None:
         outside_ns=outside,
         late_ns=late,
         excess_ns=excess,
+        together_ns=np.fmin(common, late),
         peers_ns=peers,
         is_by_past=is_by_past,
+        pipeline=pipeline,
+        stage=np.where(pipeline >= 0, stages_of([*copies.values()], len(ranks)), -1),
         rows=rows,
     )
 

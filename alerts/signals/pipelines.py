@@ -7,50 +7,53 @@ stage do the same work: they reduce gradients together, and no message goes betw
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 
-from alerts.window.columns import Flags, Ints, Records
+from alerts.signals.messages import PAIR, is_pairwise, peers_of
+from alerts.window.columns import Ints, Records
 from alerts.window.model import JobWindow
-from alerts.window.split import PAIRWISE, distinct
+from alerts.window.split import distinct
 
-PAIR = 2
-"""Ranks of a communicator in which the other end of a message is clear without its name."""
 NEIGHBOURS_MAX = 2
 """Of a typical rank in one communicator: a stage has the one before and the one after. Ranks that
 write to more do an all-to-all by messages, and meet as in a collective."""
 
 
-def is_pairwise(records: Records) -> Flags:
-    """Rows that are messages between two ranks."""
-    names: Flags = np.array([name in PAIRWISE for name in records.operations], dtype=bool)
-    found: Flags = names[records.operation] if len(names) else np.zeros(len(records), dtype=bool)
-    return found
-
-
 def message_edges(job: JobWindow) -> Ints:
     """[edges, 2]: the job's ranks between which messages go; each pair once, the lower one first.
 
-    Communicators in which a typical rank has more than NEIGHBOURS_MAX others are left out, and so
-    are messages whose other end is not known.
+    Communicators in which a typical rank has more than NEIGHBOURS_MAX others are left out. Of
+    messages whose other end is not known any two ranks may be the ends: all are connected.
     """
     records = job.records
     rows: Records = records.select(is_pairwise(records))
-    peer = np.where((rows.peer < 0) & (rows.ranks == PAIR), 1 - rows.rank, rows.peer)
-    rows, peer = rows.select(peer >= 0), peer[peer >= 0]
+    peer = peers_of(rows)
     edges: set[tuple[int, int]] = set()
     first, _ = distinct(rows.communicator, rows.rank, peer)
     for code in np.unique(rows.communicator).tolist():
         known = job.communicators.get(rows.communicators[code])
-        own = first[rows.communicator[first] == code]
-        ends = {frozenset((int(rows.rank[row]), int(peer[row]))) for row in own.tolist()}
-        counts = np.unique([end for pair in ends for end in pair], return_counts=True)[1]
-        if known is None or np.median(counts) > NEIGHBOURS_MAX:
+        if known is None:
             continue
-        for pair in ends:
-            ranks = sorted(known.job_rank.get(end, -1) for end in pair)
+        own = first[rows.communicator[first] == code]
+        pairs = {(int(rows.rank[row]), int(peer[row])) for row in own.tolist()}
+        for ends in neighbours_in(pairs):
+            ranks = sorted({known.job_rank.get(end, -1) for end in ends})
             if len(ranks) == PAIR and ranks[0] >= 0:
                 edges.add((ranks[0], ranks[1]))
     return np.array(sorted(edges), dtype=np.int64).reshape(-1, PAIR)
+
+
+def neighbours_in(pairs: set[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The pairs of one communicator; none if ranks have too many, a chain of all if one is -1."""
+    ranks = sorted({rank for rank, _ in pairs})
+    if any(peer < 0 for _, peer in pairs):
+        return list(itertools.pairwise(ranks))
+    counts = Counter(end for pair in {frozenset(pair) for pair in pairs} for end in pair)
+    return [] if np.median([*counts.values()]) > NEIGHBOURS_MAX else sorted(pairs)
 
 
 def pipelines_of(edges: Ints, ranks: Ints) -> Ints:
@@ -60,17 +63,28 @@ def pipelines_of(edges: Ints, ranks: Ints) -> Ints:
     """
     chosen = edges[np.isin(edges, ranks).all(axis=1)]
     ends = np.searchsorted(ranks, chosen)
-    lowest = np.arange(len(ranks), dtype=np.int64)
-    while True:
+    reached = np.zeros(len(ranks), dtype=bool)
+    reached[ends.reshape(-1)] = True
+    return np.where(reached, connected(ends, len(ranks)), -1)
+
+
+def stages_of(copies: Sequence[Ints], ranks: int) -> Ints:
+    """The stage of each rank, as the place of its lowest copy; a rank without copies is alone."""
+    pairs = [pair for group in copies for pair in itertools.pairwise(group.tolist())]
+    return connected(np.array(pairs, dtype=np.int64).reshape(-1, PAIR), ranks)
+
+
+def connected(ends: Ints, count: int) -> Ints:
+    """For each of so many places the lowest that these pairs connect it with."""
+    lowest = np.arange(count, dtype=np.int64)
+    while len(ends):
         before = lowest.copy()
-        both = lowest[ends].min(axis=1) if len(ends) else lowest[:0]
+        both = lowest[ends].min(axis=1)
         for side in (0, 1):
             np.minimum.at(lowest, ends[:, side], both)
         if (lowest == before).all():
             break
-    reached = np.zeros(len(ranks), dtype=bool)
-    reached[ends.reshape(-1)] = True
-    return np.where(reached, lowest, -1)
+    return lowest
 
 
 def are_copies(pipeline: Ints) -> bool:

@@ -1,0 +1,70 @@
+"""The two ends of messages between ranks: which receive belongs to which send. Pure.
+
+A receive ends when its bytes have come. Until the other rank has begun to send, it waits for that
+rank, and only after that for the network. The ends need not number a message alike, so the nth send
+from one rank to another is the nth receive there, unless records are missing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alerts.window.columns import Codes, Flags, Ints, Records
+from alerts.window.split import PAIRWISE, distinct, starts_of
+from collector.contract.collective import Operation
+
+PAIR = 2
+"""Ranks of a communicator in which the other end of a message is clear without its name."""
+
+
+def is_pairwise(records: Records) -> Flags:
+    """Rows that are messages between two ranks."""
+    names: Flags = np.array([name in PAIRWISE for name in records.operations], dtype=bool)
+    found: Flags = names[records.operation] if len(names) else np.zeros(len(records), dtype=bool)
+    return found
+
+
+def peers_of(records: Records) -> Codes:
+    """The other end of each message, within the communicator; -1: not known, or no message."""
+    messages = is_pairwise(records)
+    lone = messages & (records.peer < 0) & (records.ranks == PAIR)
+    peer: Codes = np.where(lone, 1 - records.rank, np.where(messages, records.peer, -1))
+    return peer.astype(np.int32)
+
+
+def partners(records: Records) -> Ints:
+    """For each row the row of the message's other end; -1 where there is none, or it is unclear."""
+    found = np.full(len(records), -1, dtype=np.int64)
+    peer = peers_of(records)
+    names = [Operation.SEND, Operation.RECV, Operation.SEND_RECV]
+    kind = np.array(
+        [names.index(Operation(one)) if one in names else -1 for one in records.operations]
+    )
+    kind = kind[records.operation] if len(kind) else np.zeros(0, dtype=np.int64)
+    for pairs in (kind == 2, (kind >= 0) & (kind < 2)):  # noqa: PLR2004 - places in `names`
+        rows = np.flatnonzero(pairs & (peer >= 0))
+        if len(rows):
+            match_ends(records, rows, peer[rows], kind[rows], found)
+    return found
+
+
+def match_ends(records: Records, rows: Ints, peer: Codes, kind: Ints, found: Ints) -> None:
+    """Write into ``found`` which of these rows belong together."""
+    rank = records.rank[rows]
+    # Both ends of an exchange send: then the lower rank's side comes first.
+    is_first = np.where(kind == 2, rank < peer, kind == 0)  # noqa: PLR2004 - as above
+    source, target = np.where(is_first, rank, peer), np.where(is_first, peer, rank)
+    _, way = distinct(records.communicator[rows], source, target)
+    order = np.lexsort((records.entry_ns[rows], records.sequence[rows], ~is_first, way))
+    begins = starts_of(way[order])
+    for start, end in zip(begins, np.append(begins[1:], len(order)), strict=True):
+        own = order[start:end]
+        senders, receivers = own[is_first[own]], own[~is_first[own]]
+        if len(senders) != len(receivers):
+            _, one, other = np.intersect1d(
+                records.sequence[rows[senders]],
+                records.sequence[rows[receivers]],
+                return_indices=True,
+            )
+            senders, receivers = senders[one], receivers[other]
+        found[rows[senders]], found[rows[receivers]] = rows[receivers], rows[senders]

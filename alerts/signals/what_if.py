@@ -1,0 +1,172 @@
+"""A job's steps played again with some ranks' own time changed: what that would save. Pure.
+
+What ranks did is a graph. A rank enters an operation some time of its own after it has left the one
+before; a collective goes on when its last rank has entered; a message when both ends have. Own
+times and what follows the last entry (the transfer) are taken as they were measured, and times are
+computed from them: so a rank that was slow where no other had to wait for it costs nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from alerts.signals.gaps import OwnTime, Rows
+from alerts.signals.messages import is_pairwise, partners
+from alerts.window.columns import Floats, Ints
+from alerts.window.model import JobWindow
+from collector.contract.verdict import Cost
+
+SECONDS = 1e9
+ROWS_MAX = 60_000
+"""Records that are played again: a tenth of a second. Of a longer stretch its last steps are, and
+the others count as much."""
+
+
+CLOCK_NS = 100_000
+"""By which the end of one operation and the beginning of the next on one GPU may be seen too close:
+sources write whole microseconds, and threads note them some ten microseconds late."""
+MATCHED_SHARE_MIN = 0.9
+"""Of messages whose other end is known: ranks do not wait for messages that come from nowhere."""
+OVERLAPPING_MAX = 16
+"""Operations of one rank that run at the same time: more streams do not."""
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """How long each step took, computed from what was measured, and how long with the change."""
+
+    seconds: Floats
+    seconds_changed: Floats
+
+    @property
+    def saved_share(self) -> float:
+        total = float(self.seconds.sum())
+        return max(0.0, 1.0 - float(self.seconds_changed.sum()) / total) if total > 0 else 0.0
+
+    @property
+    def saved_seconds(self) -> float:
+        """Of a typical step."""
+        return max(0.0, float(np.median(self.seconds - self.seconds_changed)))
+
+
+def what_if(own: OwnTime, factor: Floats, steps: slice) -> Played | None:
+    """The steps with each rank's own time multiplied; ``factor`` is [ranks, steps].
+
+    None where nothing can be played: no rows in these steps, or messages with one end only.
+    """
+    first, last = last_steps(own.rows, steps)
+    chosen = np.flatnonzero((own.rows.bin >= first) & (own.rows.bin < last))
+    if last - first < 1 or not len(chosen):
+        return None
+    rows = own.rows
+    gap = np.maximum(rows.gap_ns[chosen], 0).astype(np.float64)
+    saved = gap * (1.0 - np.nan_to_num(factor, nan=1.0)[rows.rank[chosen], rows.bin[chosen]])
+    graph = Graph(rows, chosen)
+    if graph.matched_share < MATCHED_SHARE_MIN:
+        return None
+    step = rows.bin[chosen] - first
+    lengths = []
+    for each in (0.0 * saved, saved):
+        ends = np.full(last - first, -np.inf)
+        np.maximum.at(ends, step, np.array(graph.play(each.tolist())))
+        lengths.append(np.diff(np.maximum.accumulate(ends), prepend=min(graph.entry)) / SECONDS)
+    return Played(seconds=lengths[0], seconds_changed=lengths[1])
+
+
+def last_steps(rows: Rows, steps: slice) -> tuple[int, int]:
+    """The last of these steps that together have at most ROWS_MAX rows."""
+    inside = rows.bin[(rows.bin >= steps.start) & (rows.bin < steps.stop)]
+    counts = np.bincount(inside - steps.start, minlength=max(0, steps.stop - steps.start))
+    kept = int((np.cumsum(counts[::-1]) <= ROWS_MAX).sum())
+    return steps.stop - max(1, kept), steps.stop
+
+
+class Graph:
+    """The rows as lists, because they are gone through one by one, in the order of entries."""
+
+    def __init__(self, rows: Rows, chosen: Ints) -> None:
+        records = rows.records.select(chosen)
+        base = int(records.entry_ns.min())
+        self.entry: list[float] = (records.entry_ns - base).astype(np.float64).tolist()
+        self.exit: list[float] = (records.exit_ns - base).astype(np.float64).tolist()
+        self.rank: list[int] = rows.rank[chosen].tolist()
+        self.after = self._ended_before(chosen)
+        self.order: list[int] = np.argsort(records.entry_ns, kind="stable").tolist()
+        # Both ends of a message are one meeting, as are all ranks of a collective.
+        mate = partners(records)
+        own = np.arange(len(chosen))
+        alone = is_pairwise(records)
+        self.matched_share = float((mate[alone] >= 0).mean()) if alone.any() else 1.0
+        meeting = np.where(alone, np.where(mate >= 0, np.minimum(own, mate), own), -1)
+        _, group = np.unique(
+            np.stack([np.where(alone, -1, rows.operation[chosen]), meeting]),
+            axis=1,
+            return_inverse=True,
+        )
+        self.meeting: list[int] = group.reshape(-1).tolist()
+        self.members: list[list[int]] = [[] for _ in range(int(group.max()) + 1)]
+        for row, number in enumerate(self.meeting):
+            self.members[number].append(row)
+        self.last: list[float] = [max(self.entry[row] for row in each) for each in self.members]
+
+    def _ended_before(self, chosen: Ints) -> list[int]:
+        """For each row the one of its rank that had ended last when it began; -1: none here.
+
+        Times are good to CLOCK_NS: one that ends so shortly after a beginning had ended.
+        """
+        found = [-1] * len(chosen)
+        for row in range(1, len(chosen)):
+            best = -1
+            for other in range(row - 1, max(-1, row - 1 - OVERLAPPING_MAX), -1):
+                if self.rank[other] != self.rank[row]:
+                    break
+                has_ended = self.exit[other] <= self.entry[row] + CLOCK_NS
+                if has_ended and (best < 0 or self.exit[other] > self.exit[best]):
+                    best = other
+            found[row] = best
+        return found
+
+    def play(self, saved: list[float]) -> list[float]:
+        """The exits, with so much less of the ranks' own time before each row."""
+        entry, leave = self.entry.copy(), self.exit.copy()
+        missing = [len(each) for each in self.members]
+        for row in self.order:
+            after = self.after[row]
+            if after >= 0:
+                entry[row] = leave[after] + self.entry[row] - self.exit[after] - saved[row]
+            # Until all have come, as long as it took: only a clock that is off needs that.
+            leave[row] = entry[row] + self.exit[row] - self.entry[row]
+            number = self.meeting[row]
+            missing[number] -= 1
+            if not missing[number]:
+                self._leave(number, entry, leave)
+        return leave
+
+    def _leave(self, number: int, entry: list[float], leave: list[float]) -> None:
+        """All have come: each leaves as long after the last as it did."""
+        last = max(entry[row] for row in self.members[number])
+        for row in self.members[number]:
+            after = self.exit[row] - self.last[number]
+            if after > 0:
+                leave[row] = max(entry[row], last + after)
+
+
+def cost_by_play(job: JobWindow, own: OwnTime, factor: Floats, steps: slice) -> Cost | None:
+    """What the steps would not have lost with these factors; None where nothing can be played."""
+    played = what_if(own, factor, steps)
+    if played is None:
+        return None
+    share = played.saved_share
+    length = own.length_ns[steps].astype(np.float64) / SECONDS
+    step_seconds = float(np.median(length)) if job.steps else None
+    seconds = share * float(own.end_ns[steps][-1] - own.start_ns[steps][0]) / SECONDS
+    return Cost(
+        job=job.job,
+        lost_seconds=seconds,
+        step_seconds=step_seconds,
+        step_seconds_without=(
+            None if step_seconds is None else max(0.0, step_seconds - played.saved_seconds)
+        ),
+        lost_share=share,
+        gpu_hours=seconds * job.size / 3600,
+    )
