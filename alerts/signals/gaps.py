@@ -22,10 +22,10 @@ from collections.abc import Collection
 import msgspec
 import numpy as np
 
-from alerts.signals.messages import is_pairwise
 from alerts.signals.pipelines import are_copies, message_edges, pipelines_of, stages_of
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Flags, Floats, Ints, Records
+from alerts.window.messages import is_pairwise
 from alerts.window.model import JobWindow
 from alerts.window.split import distinct, medians, members_in, reduced, starts_of
 

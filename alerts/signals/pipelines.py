@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alerts.signals.messages import PAIR, is_pairwise, peers_of
 from alerts.window.columns import Ints, Records
+from alerts.window.messages import PAIR, is_pairwise, peers_of
 from alerts.window.model import JobWindow
 from alerts.window.split import distinct
 

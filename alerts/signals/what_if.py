@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from alerts.signals.gaps import OwnTime, Rows
-from alerts.signals.messages import is_pairwise, partners
 from alerts.window.columns import Floats, Ints
+from alerts.window.messages import is_pairwise, partners
 from alerts.window.model import JobWindow
 from collector.contract.verdict import Cost
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Codes, Columns, Floats, Ints, Operations, Records, Step
+from alerts.window.messages import is_pairwise, partners
 from alerts.window.split import distinct, joinable, medians, members_in, reduced, starts_of
 from collector.contract.records import ABSENT
 
@@ -132,7 +133,44 @@ def infer_steps(
     """
     work = to_work(records, job_rank, operations)
     bounds = infer_bounds(work)
-    return measure_steps(work, bounds) if bounds is not None else []
+    if bounds is None:
+        return []
+    return measure_steps(with_messages(work, records, job_rank), bounds)
+
+
+def with_messages(work: Work, records: Records, job_rank: Mapping[tuple[str, int], int]) -> Work:
+    """The work and the ranks' sends and receives, to measure where time goes; not for rhythms.
+
+    Until the other end has come, a message is waiting. Where the other end was not seen, all of it
+    is: a message on its own takes microseconds.
+    """
+    rows: Records = records.select(is_pairwise(records) & records.timed())
+    if not len(rows):
+        return work
+    other = partners(rows)
+    met = np.where(other >= 0, np.maximum(rows.entry_ns, rows.entry_ns[other]), rows.exit_ns)
+    nothing = np.zeros(len(rows), dtype=np.int64)
+    messages = Work(
+        rank=job_ranks_of_rows(rows, job_rank),
+        kind=nothing,
+        stream=nothing,
+        sequence=rows.sequence,
+        entry_ns=rows.entry_ns,
+        exit_ns=rows.exit_ns,
+        enqueue_ns=rows.enqueue_ns,
+        waited_ns=met,
+        is_last=nothing.astype(np.int32),
+        skew_ns=nothing,
+        late_ns=nothing,
+    )
+    messages = messages.select(messages.rank >= 0)
+    both = {
+        name: np.concatenate([column, getattr(messages, name)])
+        for name, column in work.arrays().items()
+    }
+    whole = Work(**both)
+    ordered: Work = whole.select(np.lexsort((whole.entry_ns, whole.rank)))
+    return ordered
 
 
 class Rhythm(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,14 @@ import numpy as np
 from alerts.window.clocks import align, correct, operation_index
 from alerts.window.columns import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
 from alerts.window.split import joinable, lateness, medians, split, starts_of
-from alerts.window.steps import Bounds, infer_steps, job_ranks_of_rows, measure_steps, to_work
+from alerts.window.steps import (
+    Bounds,
+    infer_steps,
+    job_ranks_of_rows,
+    measure_steps,
+    to_work,
+    with_messages,
+)
 from api.data.store.store import Store
 from api.diagnose.jobs import Job
 from api.jobs.correlate.join import split_in_store
@@ -267,13 +274,14 @@ def find_steps(
     spans = read_spans(store, job, within, fits)
     records, operations = joined
     work = to_work(records, job.job_ranks, operations)
+    whole = with_messages(work, records, job.job_ranks)
     if marks := spans.get("marks"):
-        return measure_steps(work, to_bounds(marks)), "marks"
+        return measure_steps(whole, to_bounds(marks)), "marks"
     # Estimates are too coarse for steps: a watchdog looks ten times a second.
     if not is_estimate and (steps := infer_steps(records, job.job_ranks, operations)):
         return steps, "collectives"
     if profile := spans.get("profile"):
-        return measure_steps(work, to_bounds(profile)), "profile"
+        return measure_steps(whole, to_bounds(profile)), "profile"
     return [], "nothing"
 
 

@@ -94,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         judged = judge_window(seen, {file.format for file in loaded.files})
         diagnosis = Diagnosis(
             verdicts=judged.verdicts,
+            also_seen=judged.also_seen,
             looked_at=judged.looked_at,
             detectors=judged.detectors,
             read=summarise_read(loaded, analyses),

@@ -259,6 +259,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[Warned] = []
     verdicts: list[Verdict] = []
     """What is wrong, the most costly first; empty if nothing stands out."""
+    also_seen: list[str] = []
+    """What costs time and is no fault of any part: uneven work. Sentences."""
     looked_at: dict[str, int] = {}
     """How much of each kind of data detectors had."""
     detectors: list[DetectorReport] = []

@@ -264,7 +264,7 @@ class Report:
         rest = max(0, len(used) - COMMUNICATORS_SHOWN) + len(job.communicators) - len(used)
         if rest:
             without = (
-                "" if len(used) > COMMUNICATORS_SHOWN else " without operations that were timed"
+                "" if len(used) > COMMUNICATORS_SHOWN else " without collectives that were timed"
             )
             noun = "more communicator" if used else "communicator"
             self.say(f"{units.count(rest, noun)}{without}.", FAINT, indent=2)
@@ -326,7 +326,7 @@ class Report:
             )
             self._console.print(line, highlight=False, no_wrap=True, crop=False)
         self.say(
-            "compute: outside collectives; wait: inside, until the last rank came; "
+            "compute: outside of them and of messages; wait: inside, until the last rank came; "
             "transfer: inside, after that",
             FAINT,
             indent=2,

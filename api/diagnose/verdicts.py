@@ -34,6 +34,9 @@ BROKEN: Final = (
 PROBLEM_LENGTH_MAX = 200
 UNIT_LENGTH_MAX = 4
 """Characters of a unit in a narrow column."""
+CONTEXT_SHARE_MIN = 0.05
+"""Of a job's time that something must cost to be mentioned although it is no fault."""
+ALSO_SEEN_MAX = 8
 JUDGE = "verdict"
 """What the judge is called where it fails: the last step after all detectors."""
 
@@ -51,6 +54,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """The verdicts, and what was looked for."""
 
     verdicts: list[Verdict]
+    also_seen: list[str]
     detectors: list[DetectorReport]
     looked_at: dict[str, int]
 
@@ -94,7 +98,27 @@ def judge_window(
                 detector=JUDGE, title="verdicts from the findings", problem=to_problem(error)
             )
         )
-    return Judged(verdicts=verdicts, detectors=reports, looked_at=amounts(window))
+    return Judged(
+        verdicts=verdicts,
+        also_seen=costly_context(findings),
+        detectors=reports,
+        looked_at=amounts(window),
+    )
+
+
+def costly_context(findings: Sequence[Finding]) -> list[str]:
+    """What explains a part of the time and is no verdict: of each finding its first evidence."""
+    costly = [
+        one
+        for one in findings
+        if one.is_context and one.evidence and one.cost is not None
+        and one.cost.lost_share >= CONTEXT_SHARE_MIN
+    ]  # fmt: skip
+    costly.sort(key=lambda one: -one.cost.gpu_hours if one.cost is not None else 0.0)
+    return [
+        f"{one.reason.facts.title or one.cause}: {one.evidence[0].text}"
+        for one in costly[:ALSO_SEEN_MAX]
+    ]
 
 
 def to_problem(error: Exception) -> str:
@@ -217,7 +241,7 @@ def looked_lines(diagnosis: Diagnosis) -> list[str]:
         for name, one, many in AMOUNT_WORDS
         if seen.get(name)
     ]  # fmt: skip
-    lines = []
+    lines = [f"Also seen, {line}." for line in diagnosis.also_seen]
     if looked:
         where = f" in {', '.join(counted)}" if counted else ""
         lines.append(f"Looked for {', '.join(looked)}{where}.")

@@ -25,13 +25,6 @@ RUNS = sorted(path.parent for path in (*CAPTURES.glob("*/*/truth.json"), *OWN.gl
 STALLS = "hang6"
 """This run's truth is a hang, and that the capture holds no evidence against any rank."""
 
-MISSED = {
-    "h200-pipeline/late0": "a pipeline's late rank waits in send and receive, which no detector"
-    " follows from rank to rank yet: `diagnose` reports nothing where it should name rank 0",
-}
-"""Runs whose culprit `diagnose` is known to miss. Strict: the entry goes when the miss does."""
-
-
 def named(path: Path) -> str:
     return f"own-{path.name}" if path.parent == OWN else path.name
 
@@ -40,12 +33,6 @@ def case(path: Path, *marks: pytest.MarkDecorator) -> Any:  # noqa: ANN401 - pyt
     """A run for a test: our own always, the others in turn, and each in all tests at once."""
     in_turn = [] if path.parent == OWN else [pytest.mark.rotating(3, path.name)]
     return pytest.param(path, id=named(path), marks=[*marks, *in_turn])
-
-
-def judged(path: Path) -> Any:  # noqa: ANN401 - pytest's own
-    missed = MISSED.get(f"{path.parent.name}/{path.name}")
-    marks = [pytest.mark.xfail(reason=missed, raises=ValueError, strict=True)] if missed else []
-    return case(path, *marks)
 
 
 needs_captures = pytest.mark.skipif(
@@ -69,7 +56,7 @@ def accused(verdict: Verdict) -> set[int | None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", [judged(path) for path in RUNS])
+@pytest.mark.parametrize("run", [case(path) for path in RUNS])
 def test_the_culprit_is_named_and_nobody_else(run: Path) -> None:
     truth, verdicts = truth_of(run), answer(run).verdicts
     if truth["cause"] == "none":

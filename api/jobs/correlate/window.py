@@ -12,7 +12,15 @@ from alerts.window.clocks import correct
 from alerts.window.columns import ClockFit, Floats, Ints, Operations, Records, Step
 from alerts.window.slices import PIECES, align_slices, align_whole, choose_slices, shrunk
 from alerts.window.split import medians, members_in, split
-from alerts.window.steps import Bounds, Work, infer_bounds, infer_steps, measure_steps, to_work
+from alerts.window.steps import (
+    Bounds,
+    Work,
+    infer_bounds,
+    infer_steps,
+    measure_steps,
+    to_work,
+    with_messages,
+)
 from api.data.store.store import Store
 from api.jobs.correlate.join import split_in_store
 from api.jobs.correlate.read import (
@@ -203,7 +211,10 @@ class JobWork:
     @property
     def steps(self) -> list[Step]:
         bounds = self.bounds
-        return measure_steps(self.of_some, bounds) if bounds is not None else []
+        if bounds is None:
+            return []
+        whole = with_messages(self.of_some, self.window.members, self.job_rank)
+        return measure_steps(whole, bounds)
 
 
 class LateMap(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """The two ends of messages between ranks: which receive belongs to which send. Pure.
 
 A receive ends when its bytes have come. Until the other rank has begun to send, it waits for that
-rank, and only after that for the network. The ends need not number a message alike, so the nth send
-from one rank to another is the nth receive there, unless records are missing.
+rank, and only after that for the network. The ends need not number a message alike, and records of
+one may begin later: the order of messages and their times decide.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from collector.contract.collective import Operation
 
 PAIR = 2
 """Ranks of a communicator in which the other end of a message is clear without its name."""
+SHIFT_MORE, SHIFT_MAX = 2, 64
+"""Messages by which the records of two ranks may be out of step, beside their difference in number;
+and in all: of more no order is looked for."""
 
 
 def is_pairwise(records: Records) -> Flags:
@@ -58,13 +61,38 @@ def match_ends(records: Records, rows: Ints, peer: Codes, kind: Ints, found: Int
     order = np.lexsort((records.entry_ns[rows], records.sequence[rows], ~is_first, way))
     begins = starts_of(way[order])
     for start, end in zip(begins, np.append(begins[1:], len(order)), strict=True):
-        own = order[start:end]
-        senders, receivers = own[is_first[own]], own[~is_first[own]]
-        if len(senders) != len(receivers):
-            _, one, other = np.intersect1d(
-                records.sequence[rows[senders]],
-                records.sequence[rows[receivers]],
-                return_indices=True,
-            )
-            senders, receivers = senders[one], receivers[other]
-        found[rows[senders]], found[rows[receivers]] = rows[receivers], rows[senders]
+        own = rows[order[start:end]]
+        side = is_first[order[start:end]]
+        senders, receivers = best_match(records, own[side], own[~side])
+        found[senders], found[receivers] = receivers, senders
+
+
+def best_match(records: Records, senders: Ints, receivers: Ints) -> tuple[Ints, Ints]:
+    """Which of these sends and receives, in their order, belong together.
+
+    By their numbers, or one by one with some left out at an end of either: files of two ranks need
+    not begin at the same message. The right one is that whose ends are nearest in time.
+    """
+    _, one, other = np.intersect1d(
+        records.sequence[senders], records.sequence[receivers], return_indices=True
+    )
+    options = [(senders[one], receivers[other])]
+    most = abs(len(senders) - len(receivers)) + SHIFT_MORE
+    for shift in sorted(range(-most, most + 1), key=abs) if most <= SHIFT_MAX else ():
+        first, second = senders[max(0, shift) :], receivers[max(0, -shift) :]
+        count = min(len(first), len(second))
+        options.append((first[:count], second[:count]))
+    return min(options, key=lambda option: misfit(records, *option))
+
+
+def misfit(records: Records, senders: Ints, receivers: Ints) -> float:
+    """How far receives typically end from when both ends had come, and from the sends' ends.
+
+    The first is large if a receive ended before its send began, the second if a send is far older.
+    """
+    if not len(senders):
+        return float("inf")
+    met = np.maximum(records.entry_ns[senders], records.entry_ns[receivers])
+    ended = records.exit_ns[receivers]
+    apart = np.abs(ended - met) + np.abs(ended - records.exit_ns[senders])
+    return float(np.median(apart))

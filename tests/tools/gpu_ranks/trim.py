@@ -1,0 +1,50 @@
+"""Cuts a recorded run's profiler traces down to a fixture: NCCL's kernels, around the fault.
+
+    python3 -m tests.tools.gpu_ranks.trim RUN FIXTURE [BEFORE_SECONDS AFTER_SECONDS]
+
+What is kept is byte for byte what the profiler wrote of it; everything else is left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+NS_PER_US = 1_000
+
+
+def main() -> int:
+    run, fixture = Path(sys.argv[1]), Path(sys.argv[2])
+    before, after = (float(word) for word in (sys.argv[3:] or ("0.3", "0.2")))
+    truth = json.loads((run / "truth.json").read_text("utf-8"))
+    from_ns, to_ns = truth["fault_on_ns"] - before * 1e9, truth["fault_off_ns"] + after * 1e9
+    (fixture / "kineto").mkdir(parents=True, exist_ok=True)
+    for path in sorted((run / "kineto").glob("*.gz")):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        base = int(trace.get("baseTimeNanoseconds", 0))
+        window = ((from_ns - base) / NS_PER_US, (to_ns - base) / NS_PER_US)
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if is_kept(one, window)]
+        text = json.dumps(trace, separators=(",", ":")).encode()
+        (fixture / "kineto" / path.name).write_bytes(gzip.compress(text, 9, mtime=0))
+    kept = ("fault", "ranks", "stages", "step_ms", "fault_on_ns", "fault_off_ns")
+    small = {name: truth[name] for name in kept if name in truth}
+    (fixture / "truth.json").write_text(json.dumps(small) + "\n", "utf-8")
+    return 0
+
+
+def is_kept(event: dict[str, Any], window: tuple[float, float]) -> bool:
+    if event.get("ph") == "M":
+        return True
+    if not window[0] <= event.get("ts", 0) <= window[1]:
+        return False
+    kind, name = event.get("cat"), event.get("name", "")
+    return (kind == "kernel" and "nccl" in name) or (
+        kind == "cpu_op" and name == "record_param_comms"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

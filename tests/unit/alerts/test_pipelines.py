@@ -1,0 +1,174 @@
+"""Pipelines: the slow rank or stage is named, and no stage that waits for it."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from alerts.detectors.imbalance import detect as detect_imbalance
+from alerts.detectors.straggler import detect
+from alerts.signals.gaps import common_of, own_time
+from alerts.signals.pipelines import message_edges, pipelines_of
+from alerts.signals.what_if import what_if
+from alerts.window.messages import is_pairwise, partners
+from alerts.window.model import JobWindow, Window
+from collector.contract.collective import Collective, Operation
+from collector.contract.verdict import Reason
+from tests.worlds.late_jobs import make_window
+from tests.worlds.pipeline_jobs import COMPUTE_MS, Pipelines, Slow, to_job
+
+STEPS = 30
+
+
+def from_step(first: int, ranks: dict[int, float]) -> Slow:
+    return lambda rank, step: ranks.get(rank, 0.0) if step >= first else 0.0
+
+
+def captured(job: JobWindow) -> Window:
+    return make_window(job, is_live=False)
+
+
+def accused(job: JobWindow) -> list[int]:
+    return sorted(finding.culprit.rank or 0 for finding in detect(captured(job)))
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2, 3, 6])
+def test_a_slow_rank_of_any_stage_is_named_and_no_stage_that_waits(rank: int) -> None:
+    job = to_job(Pipelines(4, 2).play(STEPS, from_step(12, {rank: 3.0})))
+    assert accused(job) == [rank]
+
+
+@pytest.mark.parametrize("rank", [0, 3, 5])
+def test_a_rank_without_a_copy_is_held_against_its_own_past(rank: int) -> None:
+    job = to_job(Pipelines(6, 1).play(STEPS, from_step(12, {rank: 6.0})))
+    (finding,) = detect(captured(job))
+    assert finding.culprit.rank == rank
+    assert "usually" in finding.evidence[0].text
+
+
+def test_two_slow_ranks_in_two_copies_are_both_named() -> None:
+    job = to_job(Pipelines(4, 2).play(STEPS, from_step(12, {1: 4.0, 6: 4.0})))
+    assert accused(job) == [1, 6]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_healthy_pipelines_accuse_no_rank(seed: int) -> None:
+    for stages, copies in ((4, 2), (2, 4), (6, 1)):
+        job = to_job(Pipelines(stages, copies, seed=seed).play(STEPS))
+        assert accused(job) == []
+        assert detect_imbalance(captured(job)) == []
+
+
+def test_a_stage_with_more_work_is_uneven_work_and_no_fault() -> None:
+    """Both copies of the last stage take three times as long, always: nothing is broken."""
+    heavy = dict.fromkeys((3, 7), 2 * COMPUTE_MS)
+    job = to_job(Pipelines(4, 2).play(STEPS, from_step(0, heavy)))
+    assert accused(job) == []
+    (finding,) = detect_imbalance(captured(job))
+    assert finding.reason is Reason.IMBALANCE
+    assert not finding.is_context
+    assert [finding.culprit.rank, *(one.rank for one in finding.accomplices)] == [3, 7]
+    assert finding.cost is not None
+    # In each of the two passes of a step all four micro-batches go through the slow stage.
+    assert finding.cost.step_seconds is not None
+    assert finding.cost.step_seconds_without is not None
+    saved = finding.cost.step_seconds - finding.cost.step_seconds_without
+    assert saved == pytest.approx(2 * 4 * 2 * COMPUTE_MS / 1000, rel=0.1)
+
+
+def test_uneven_stages_of_a_running_job_wake_no_person() -> None:
+    heavy = dict.fromkeys((3, 7), 2 * COMPUTE_MS)
+    job = to_job(Pipelines(4, 2).play(STEPS, from_step(0, heavy)))
+    assert [one.is_context for one in detect_imbalance(make_window(job))] == [True]
+
+
+def test_stages_that_share_a_collective_are_no_peers() -> None:
+    """The first stage always has twice the work: held against other stages it would be late."""
+    job = to_job(Pipelines(4, 1).play(STEPS, from_step(0, {0: COMPUTE_MS})))
+    assert accused(job) == []
+
+
+def test_what_a_slow_rank_costs_follows_the_messages() -> None:
+    job = to_job(Pipelines(4, 2).play(STEPS, from_step(12, {2: 3.0})))
+    (finding,) = detect(captured(job))
+    assert finding.cost is not None
+    assert finding.cost.step_seconds is not None
+    assert finding.cost.step_seconds_without is not None
+    saved = finding.cost.step_seconds - finding.cost.step_seconds_without
+    # Eight passes of 3 ms; the first of each direction fills the pipeline behind it as well.
+    assert saved == pytest.approx(8 * 0.003, rel=0.15)
+
+
+def test_lost_messages_accuse_no_rank() -> None:
+    records = Pipelines(4, 2).play(STEPS, from_step(12, {2: 3.0}))
+    rare = np.random.default_rng(1).random(len(records)) < 0.3
+    kept = [one for one, lost in zip(records, rare, strict=True) if not lost or not is_message(one)]
+    assert set(accused(to_job(kept))) <= {2}
+
+
+def is_message(one: Collective) -> bool:
+    return one.operation in (Operation.SEND, Operation.RECV)
+
+
+def test_what_all_stages_of_a_copy_share_is_not_their_own() -> None:
+    beyond = np.array([[70.0], [75.0], [150.0], [72.0], [0.0], [-3.0], [np.nan], [1.0]])
+    pipeline = np.array([0, 0, 0, 0, 4, 4, 4, 4])
+    common = common_of(beyond, pipeline)
+    assert common[:4, 0].tolist() == [72.0] * 4
+    assert common[4:, 0].tolist() == [0.0] * 4
+
+
+def test_ends_of_messages_are_found_although_files_begin_later() -> None:
+    records = Pipelines(4, 2).play(8)
+    for drop in (0, 1, 3):
+        messages = [one for one in records if is_message(one)]
+        # Each process numbers what it sees: as profilers do.
+        seen: dict[tuple[int, str], int] = {}
+        kept = []
+        for one in messages:
+            if one.pid == 2 and seen.get((0, "dropped"), 0) < drop:
+                seen[0, "dropped"] = seen.get((0, "dropped"), 0) + 1
+                continue
+            number = seen[one.pid, one.operation] = seen.get((one.pid, one.operation), 0) + 1
+            kept.append((one, number))
+        renumbered = [msgspec.structs.replace(one, sequence=number) for one, number in kept]
+        columns = to_job(renumbered).records
+        mate = partners(columns)
+        found = np.flatnonzero(mate >= 0)
+        assert len(found) >= is_pairwise(columns).sum() - 2 * drop
+        assert (columns.exit_ns[found] == columns.exit_ns[mate[found]]).all()
+
+
+def test_steps_played_unchanged_take_as_long_as_they_did() -> None:
+    job = to_job(Pipelines(4, 2).play(STEPS))
+    own = own_time(job)
+    assert own is not None
+    played = what_if(own, np.ones(own.outside_ns.shape), slice(5, 25))
+    assert played is not None
+    measured = (own.end_ns[24] - own.start_ns[5]) / 1e9
+    assert played.seconds.sum() == pytest.approx(measured, rel=0.02)
+    assert played.saved_share == 0.0
+
+
+def test_an_all_to_all_by_messages_is_no_pipeline() -> None:
+    job = to_job(all_to_all(ranks=4, steps=6))
+    assert message_edges(job).tolist() == []
+    assert pipelines_of(message_edges(job), np.arange(4)).tolist() == [-1] * 4
+
+
+def all_to_all(ranks: int, steps: int) -> list[Collective]:
+    world = Pipelines(ranks, 1)
+    for _ in range(steps):
+        for source in range(ranks):
+            for target in range(ranks):
+                if source != target:
+                    for rank, peer, kind in (
+                        (source, target, Operation.SEND),
+                        (target, source, Operation.RECV),
+                    ):
+                        times = (float(world.now[rank]), float(world.now[rank]) + 1.0)
+                        world.record(
+                            "experts", kind, len(world.records), rank, (rank, ranks), times, peer
+                        )
+                        world.now[rank] += 1.0
+        world.reduce("world", list(range(ranks)))
+    return world.records
