@@ -326,7 +326,7 @@ class Report:
             )
             self._console.print(line, highlight=False, no_wrap=True, crop=False)
         self.say(
-            "compute: outside of them and of messages; wait: inside, until the last rank came; "
+            "compute: outside operations; wait: inside, until the last rank came; "
             "transfer: inside, after that",
             FAINT,
             indent=2,
