@@ -25,6 +25,7 @@ RUNS = sorted(path.parent for path in (*CAPTURES.glob("*/*/truth.json"), *OWN.gl
 STALLS = "hang6"
 """This run's truth is a hang, and that the capture holds no evidence against any rank."""
 
+
 def named(path: Path) -> str:
     return f"own-{path.name}" if path.parent == OWN else path.name
 
