@@ -22,6 +22,7 @@ from api.promql.functions import FUNCTIONS, Scope, absent, timestamps
 from api.promql.histogram import warn_of_quantiles
 from api.promql.label_functions import absent_labels
 from api.promql.pieces import RangeCall
+from api.promql.quiet import COUNTER_SUFFIXES, is_decided_by_empty_left
 from api.promql.range_functions import RANGE_FUNCTIONS
 from api.promql.values import (
     Dialect,
@@ -86,7 +87,6 @@ REDUCE_SAMPLES_FROM = 40_000
 one before it reduces them, in which as many are read. Rules run hundreds of small queries."""
 
 KEEPS_NAME = frozenset({"last_over_time", "first_over_time"})
-COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +114,9 @@ class Evaluation:
         node, chain = plan.chain_of(node)
         result = self._one(node, grid)
         for link in chain:
+            if is_empty(result) and is_decided_by_empty_left(link):
+                result = empty_vector(grid.steps)
+                continue
             result = self._binary(link, result, self.value(link.right, grid), grid)
         return result
 
@@ -426,6 +429,11 @@ def unwrapped(node: plan.Node) -> plan.Node:
     while isinstance(node, plan.Paren):
         node = node.expression
     return node
+
+
+def is_empty(value: Value) -> bool:
+    """Whether it is a vector without a series at any step."""
+    return isinstance(value, Vector) and not len(value.labels)
 
 
 def is_range(node: plan.Node) -> bool:
