@@ -8,6 +8,8 @@ converted to its unit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from api.data.inventory.sightings import HOST_LABELS, host_of
@@ -58,6 +60,15 @@ class Strand(msgspec.Struct, frozen=True):
                 moved = Matcher(renamed, matcher.operator, matcher.value)
                 parts.append(condition.matches(Selector((moved,))))
         return " AND ".join(parts)
+
+    def is_among(self, condition: Condition, label: str, values: Sequence[str]) -> str:
+        """The condition that a label, as it is shown, has one of some values."""
+        if self.alias is not None and label == "host":
+            subject = host_subject(condition, self.alias)
+        else:
+            stored = label if self.alias is None else self.alias.labels.get(label, label)
+            subject = f"labels[{condition.bind(stored, 'String')}]"
+        return f"{subject} IN {condition.bind(list(values), 'Array(String)')}"
 
     def rows(self, condition: Condition, where: str) -> str:
         """The strand's rows of `series`, named and labelled as the client sees them (`show`)."""

@@ -21,6 +21,7 @@ from api.promql.find import Found
 from api.promql.functions import FUNCTIONS, Scope, absent, timestamps
 from api.promql.histogram import warn_of_quantiles
 from api.promql.label_functions import absent_labels
+from api.promql.narrow import right_for
 from api.promql.pieces import RangeCall
 from api.promql.quiet import COUNTER_SUFFIXES, is_decided_by_empty_left
 from api.promql.range_functions import RANGE_FUNCTIONS
@@ -86,6 +87,10 @@ REDUCE_SAMPLES_FROM = 40_000
 """Fewer samples than this are read and reduced here: the engine takes 6 ms to make repeated samples
 one before it reduces them, in which as many are read. Rules run hundreds of small queries."""
 
+NARROW_SAMPLES_FROM = 20_000
+"""Fewer samples than this are read of all series, even if some of these are of no use: what is
+derived from the same rows again and again is cached, and they are read in a few milliseconds."""
+
 KEEPS_NAME = frozenset({"last_over_time", "first_over_time"})
 
 
@@ -107,7 +112,7 @@ class Evaluation:
         self._helpers = helpers
         self._frame = frame
         self._notes = notes
-        self._found: dict[tuple[Selector, int, int], Found] = {}
+        self._found: dict[tuple[plan.Select, int, int], Found] = {}
 
     def value(self, node: plan.Node, grid: Grid) -> Value:
         """The node's value at every step. A long chain of operators is a loop, not a recursion."""
@@ -117,7 +122,8 @@ class Evaluation:
             if is_empty(result) and is_decided_by_empty_left(link):
                 result = empty_vector(grid.steps)
                 continue
-            result = self._binary(link, result, self.value(link.right, grid), grid)
+            right = right_for(link, result) if isinstance(result, Vector) else link.right
+            result = self._binary(link, result, self.value(right, grid), grid)
         return result
 
     def vector(self, node: plan.Node, grid: Grid) -> Vector:
@@ -182,14 +188,18 @@ class Evaluation:
         }
         return np.full(grid.steps, moments[at.anchor] - offset_ms, dtype=np.int64)
 
-    def find(self, selector: Selector, ends: Ints, window_ms: int, grid: Grid) -> Found:
+    def find(self, select: plan.Select, ends: Ints, window_ms: int, grid: Grid) -> Found:
         """The series that a selector may see; looked up once, however often it is written."""
         from_ms, to_ms = clamp_ms(int(ends[0]) - window_ms), clamp_ms(int(ends[-1]))
-        key = (selector, from_ms, to_ms)
+        key = (select, from_ms, to_ms)
         found = self._found.get(key)
         if found is None:
-            strands = strands_of(selector, self._frame.catalog)
-            found = self._found[key] = self._reader.find(strands, from_ms, to_ms)
+            strands = strands_of(select.selector, self._frame.catalog)
+            found = self._reader.find(strands, from_ms, to_ms, select.among)
+            samples = len(found.labels) * (to_ms - from_ms) / ASSUMED_INTERVAL_MS
+            if select.among and samples >= NARROW_SAMPLES_FROM:
+                found = self._reader.among(found, select.among)
+            self._found[key] = found
         check_size(len(found.labels), grid)
         return found
 
@@ -197,7 +207,7 @@ class Evaluation:
         """An instant selector: the newest sample of each series."""
         ends = self.ends(grid, node.offset_ms, node.at)
         window_ms = self._frame.lookback_ms
-        found = self.find(node.selector, ends, window_ms, grid)
+        found = self.find(node, ends, window_ms, grid)
         if not found.labels:
             return empty_vector(grid.steps)
         if self._worth_reducing(found, ends, window_ms):
@@ -257,7 +267,7 @@ class Evaluation:
             raise failed("expected a range vector")
         select = node.select
         ends = self.ends(grid, select.offset_ms, select.at)
-        found = self.find(select.selector, ends, node.range_ms, grid)
+        found = self.find(select, ends, node.range_ms, grid)
         return self._cut(found, ends, node.range_ms)
 
     def _cut(self, found: Found, ends: Ints, range_ms: int) -> Windows:
@@ -347,7 +357,7 @@ class Evaluation:
     def _timestamp(self, node: plan.Select, grid: Grid) -> Vector:
         """When the newest samples were taken, in seconds."""
         ends = self.ends(grid, node.offset_ms, node.at)
-        found = self.find(node.selector, ends, self._frame.lookback_ms, grid)
+        found = self.find(node, ends, self._frame.lookback_ms, grid)
         if not found.labels:
             return empty_vector(grid.steps)
         vector, times_ms = self.newest(found, ends)
@@ -379,7 +389,7 @@ class Evaluation:
             return self._computed(function, self.windows(argument, grid), parameters, grid)
         select, range_ms = argument.select, argument.range_ms
         ends = self.ends(grid, select.offset_ms, select.at)
-        found = self.find(select.selector, ends, range_ms, grid)
+        found = self.find(select, ends, range_ms, grid)
         if not found.labels:
             return empty_vector(grid.steps)
         if function in REDUCED_BY_ENGINE and self._worth_reducing(found, ends, range_ms):

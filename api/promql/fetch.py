@@ -26,7 +26,7 @@ from api.promql.ahead import ReadAhead
 from api.promql.aliases import Strand
 from api.promql.arrange import Stored, arrange
 from api.promql.errors import ErrorKind, QueryError, bad_data, failed
-from api.promql.find import Found, SeriesMemory
+from api.promql.find import Among, Found, SeriesMemory
 from api.promql.values import Bools, Floats, Grid, Ints, LabelRows
 from collector.contract.errors import StoreError
 
@@ -100,11 +100,19 @@ class Reader:
         if time.monotonic() >= self._deadline:
             raise QueryError(ErrorKind.TIMEOUT, "query timed out in query execution")
 
-    def find(self, strands: list[Strand], from_ms: int, to_ms: int) -> Found:
-        """The series that match, of those that were seen on the days of this range."""
+    def find(self, strands: list[Strand], from_ms: int, to_ms: int, among: Among = ()) -> Found:
+        """The series that match, of those that were seen on the days of this range.
+
+        Of a selector with many series only those ``among`` which the asker has use for.
+        """
         metrics = [strand.metric for strand in strands if strand.metric is not None]
         version = self._store.series_version(metrics if len(metrics) == len(strands) else None)
-        return self._memory.find(self.ask, version, strands, from_ms, to_ms)
+        return self._memory.find(self.ask, version, strands, from_ms, to_ms, among)
+
+    @staticmethod
+    def among(found: Found, among: Among) -> Found:
+        """Those of the series that the asker has use for, perhaps with others."""
+        return found.among(among)
 
     def parts(self, found: Found, after_ms: int, to_ms: int) -> list[Found]:
         """The series in parts whose samples fit into memory, and of which two can be read at once.

@@ -17,7 +17,7 @@ from api.base.memory import memory_bytes
 from api.data.selectors import Condition, Selector, utc_day
 from api.promql.aliases import Strand
 from api.promql.arrange import Ids
-from api.promql.errors import failed
+from api.promql.errors import QueryError, failed
 from api.promql.values import Floats, Ints, LabelRows, Labels, Vector, derive, label_key
 from collector.contract.identity import METRIC_LABEL, metric_id
 
@@ -39,8 +39,15 @@ LABELS_CACHED_MAX = max(QUERY_LABELS_CACHED_MAX, SERIES_MAX)
 
 FOUND_MAX = 10_000
 
+OF_METRIC = "metric IN {metrics:Array(UInt32)}"
+
 Ask = Callable[[str, dict[str, Any]], pa.Table]
 Key = tuple[Selector, dt.date, dt.date]
+Among = tuple[tuple[str, tuple[str, ...]], ...]
+"""Labels, each with the values in which a series is of use."""
+
+LARGE_FROM = 20_000
+"""Series of a selector from which on those that are of use are asked for, unless all are known."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -78,6 +85,46 @@ class Found(msgspec.Struct, frozen=True):
 
         return derive(self.labels, ("parts", parts), cut)
 
+    def among(self, among: Among) -> Found:
+        """Those of the series that are of use; all of them where these are many.
+
+        All, too, where rows shade each other: one of them could be missing.
+        """
+        if self.shaded:
+            return self
+        return derive(self.labels, ("among", among), lambda: self._among(among))
+
+    def _among(self, among: Among) -> Found:
+        chosen = set(range(len(self.labels))) if not among else None
+        for label, values in among:
+            rows_of = self._rows_of(label)
+            rows = {row for value in values for row in rows_of.get(value, ())}
+            chosen = rows if chosen is None else chosen & rows
+        assert chosen is not None
+        if len(chosen) > IDS_INLINE_MAX or len(chosen) == len(self.labels):
+            return self
+        kept = np.array(sorted(chosen), np.int64)
+        ids, own_rows = self.ids_and_rows()
+        of_use = np.isin(own_rows, kept)
+        series = ids[of_use].tolist()
+        return Found(
+            LabelRows(self.labels[row] for row in kept.tolist()),
+            dict(zip(series, np.searchsorted(kept, own_rows[of_use]).tolist(), strict=True)),
+            None if self.factors is None else self.factors[kept],
+            f"{OF_METRIC} AND series IN {{series:Array(UInt64)}}",
+            {"metrics": self.parameters["metrics"], "series": series},
+            in_order=self.in_order,
+        )
+
+    def _rows_of(self, label: str) -> dict[str, list[int]]:
+        def make() -> dict[str, list[int]]:
+            found: dict[str, list[int]] = {}
+            for row, labels in enumerate(self.labels):
+                found.setdefault(labels.get(label, ""), []).append(row)
+            return found
+
+        return derive(self.labels, ("rows", label), make)
+
     def shade(self, vector: Vector) -> Vector:
         """The catalog's row, and the other exporter's in its gaps; rows are those of ``labels``."""
         if not self.shaded:
@@ -105,22 +152,43 @@ class SeriesMemory:
     def __init__(self) -> None:
         self._labels: dict[int, Labels] = {}
         self._found: dict[Key, tuple[int, Found]] = {}
+        self._large: set[Selector] = set()
         self._found_rows = 0
         self._lock = threading.Lock()
 
     def find(
-        self, ask: Ask, version: int | None, strands: list[Strand], from_ms: int, to_ms: int
+        self,
+        ask: Ask,
+        version: int | None,
+        strands: list[Strand],
+        from_ms: int,
+        to_ms: int,
+        among: Among = (),
     ) -> Found:
         """The series that match, of those that were seen on the days of this range.
 
         ``version`` is the store's `series_version` of their metrics, read before anything else: a
-        result of the same version is reused without a query.
+        result of the same version is reused without a query. ``among``: see `Found.among`.
         """
-        key = (strands[0].selector, utc_day(from_ms), utc_day(to_ms))
+        selector = strands[0].selector
+        key = (selector, utc_day(from_ms), utc_day(to_ms))
         before = self._found.get(key)
         if before is not None and version is not None and before[0] == version:
             return before[1]
-        found = self._look(ask, strands, from_ms, to_ms)
+        useful = kept_apart(strands, among)
+        if useful and selector in self._large:
+            return self._look(ask, strands, from_ms, to_ms, useful)
+        try:
+            found = self._look(ask, strands, from_ms, to_ms)
+        except QueryError as error:
+            if error.rule != "QUERY_SERIES_MAX":
+                raise
+            self._note_large(selector)
+            if not useful:
+                raise
+            return self._look(ask, strands, from_ms, to_ms, useful)
+        if len(found.labels) >= LARGE_FROM:
+            self._note_large(selector)
         if version is not None:
             self._remember(key, version, found)
         return found
@@ -133,9 +201,25 @@ class SeriesMemory:
                 self._found, self._found_rows = {}, len(found.labels)
             self._found[key] = (version, found)
 
-    def _look(self, ask: Ask, strands: list[Strand], from_ms: int, to_ms: int) -> Found:
+    def _note_large(self, selector: Selector) -> None:
+        with self._lock:
+            if len(self._large) >= FOUND_MAX:
+                self._large = set()
+            self._large.add(selector)
+
+    def _look(
+        self, ask: Ask, strands: list[Strand], from_ms: int, to_ms: int, among: Among = ()
+    ) -> Found:
         condition = Condition()
-        matches = [strand.condition(condition) for strand in strands]
+        matches = [
+            " AND ".join(
+                [
+                    strand.condition(condition),
+                    *(strand.is_among(condition, label, values) for label, values in among),
+                ]
+            )
+            for strand in strands
+        ]
         where = f"{condition.days(from_ms, to_ms)} AND ({' OR '.join(f'({m})' for m in matches)})"
         which = "".join(f"{match}, {number}, " for number, match in enumerate(matches[:-1]))
         strand_number = f"multiIf({which}{len(matches) - 1})" if which else "0"
@@ -152,7 +236,13 @@ class SeriesMemory:
         series = rows["series"].to_pylist()
         known = self._know(ask, series, where, condition.parameters)
         return self._gather(
-            strands, series, known, rows["strand"].to_pylist(), where, condition.parameters
+            strands,
+            series,
+            known,
+            rows["strand"].to_pylist(),
+            where,
+            condition.parameters,
+            everything=not among and len(strands[0].selector.matchers) == 1,
         )
 
     def _know(
@@ -186,6 +276,8 @@ class SeriesMemory:
         strand_of: list[int],
         where: str,
         parameters: dict[str, Any],
+        *,
+        everything: bool,
     ) -> Found:
         """The rows with their labels as they are shown, and the condition on their samples."""
         if len(strands) == 1 and None not in known:
@@ -193,8 +285,7 @@ class SeriesMemory:
             labels = LabelRows(cast("list[Labels]", known))
             metrics = {one[METRIC_LABEL] for one in labels}
             row_of = dict(zip(series, range(len(series)), strict=True))
-            everything = len(strands[0].selector.matchers) == 1
-            where, own = self._where(metrics, series, where, parameters, everything)
+            where, own = self._where(metrics, series, where, parameters, everything=everything)
             return Found(labels, row_of, None, where, own, in_order=True)
         labels, row_of, metrics = LabelRows(()), {}, set()
         factors: list[float] = []
@@ -229,18 +320,32 @@ class SeriesMemory:
         series: list[int],
         where: str,
         parameters: dict[str, Any],
-        everything: bool,  # noqa: FBT001 - the selector is a metric's name alone
+        *,
+        everything: bool,
     ) -> tuple[str, dict[str, Any]]:
-        """The condition on `samples`. The key begins with the metric, then comes the series."""
+        """The condition on `samples`. The key begins with the metric, then comes the series.
+
+        ``everything``: the selector is a metric's name alone, and all of its series are here.
+        """
         own = dict(parameters)
         own["metrics"] = sorted(metric_id(name) for name in metrics)
-        of_metric = "metric IN {metrics:Array(UInt32)}"
         if everything and len(metrics) == 1:
-            return of_metric, {"metrics": own["metrics"]}
+            return OF_METRIC, {"metrics": own["metrics"]}
         if len(series) <= IDS_INLINE_MAX:
             own = {"metrics": own["metrics"], "series": series}
-            return f"{of_metric} AND series IN {{series:Array(UInt64)}}", own
-        return f"{of_metric} AND series IN (SELECT series FROM series WHERE {where})", own  # noqa: S608 - placeholders only
+            return f"{OF_METRIC} AND series IN {{series:Array(UInt64)}}", own
+        return f"{OF_METRIC} AND series IN (SELECT series FROM series WHERE {where})", own  # noqa: S608 - placeholders only
+
+
+def kept_apart(strands: list[Strand], among: Among) -> Among:
+    """Those labels by which no row is parted from another that shades it.
+
+    What measures the same thing has the labels of its identity in common, and may differ in others.
+    """
+    if len(strands) == 1:
+        return among
+    identity = strands[0].identity
+    return tuple((label, values) for label, values in among if label in identity)
 
 
 def read_labels(rows: pa.Table) -> list[Labels]:

@@ -49,6 +49,9 @@ class Select(Node, frozen=True):
     selector: Selector
     offset_ms: int = 0
     at: At | None = None
+    among: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Labels, and the values in which series are of use: others may be left out. Not of the text,
+    but of an evaluation (`api.promql.narrow`)."""
 
 
 class RangeSelect(Node, frozen=True):

@@ -28,7 +28,7 @@ from api.promql.engine import LOOKBACK_MS_DEFAULT
 from api.promql.errors import bad_data, failed
 from api.promql.evaluate import Evaluation, Frame
 from api.promql.fetch import Reader, Samples, is_stale
-from api.promql.find import Found
+from api.promql.find import Among, Found
 from api.promql.parse import kind_of, parse_query
 from api.promql.plan import Kind, Node, Subquery
 from api.promql.values import (
@@ -164,10 +164,21 @@ class MemoryReader(Reader):
     def stop(self) -> None:
         self._stopped.set()
 
-    def find(self, strands: list[Strand], from_ms: int, to_ms: int) -> Found:  # noqa: ARG002 - no days here
+    def find(
+        self,
+        strands: list[Strand],
+        from_ms: int,  # noqa: ARG002 - no days here
+        to_ms: int,  # noqa: ARG002
+        among: Among = (),  # noqa: ARG002 - all are at hand
+    ) -> Found:
         """There are no aliases, so there is one strand."""
         rows = SeriesRows(self._memory_store.find(strands[0].selector))
         return Found(rows, {}, None, "", {}, in_order=True)
+
+    @staticmethod
+    def among(found: Found, among: Among) -> Found:  # noqa: ARG004
+        """All: to leave some out saves nothing here."""
+        return found
 
     def parts(self, found: Found, after_ms: int, to_ms: int) -> list[Found]:  # noqa: ARG002 - all fits
         """All in one part."""

@@ -1,0 +1,126 @@
+"""A left side with few series asks its right side for the series that these can meet, and no more.
+
+`A > 5 unless on (host) B` needs of B the hosts of A alone. So the values of the labels that must
+agree are passed down to B's selectors (`Select.among`), through whatever keeps these labels as they
+are: a group of an aggregation by `host` is there whole or not at all.
+
+Prometheus reads all of B and may refuse the query because of series that nothing meets. Therefore
+only a side that can neither fail nor leave a note is narrowed (`api.promql.quiet`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from api.promql.plan import (
+    Aggregate,
+    Binary,
+    Call,
+    Matching,
+    Negate,
+    Node,
+    Paren,
+    RangeSelect,
+    Select,
+    Subquery,
+)
+from api.promql.quiet import SETS, identity_of, is_number, is_quiet
+from api.promql.values import Vector
+from collector.contract.identity import METRIC_LABEL
+
+NARROWING_ROWS_MAX = 1_000
+"""Series of a left side whose labels are passed on; with more, most of the right side is met."""
+
+Among = Mapping[str, tuple[str, ...]]
+"""Labels, and the values in which rows are of use; others may be left out. "" is an absent one."""
+
+
+def right_for(node: Binary, left: Vector) -> Node:
+    """The right side of an operator, less what surely meets no series of this left side."""
+    if node.operator == "or" or not 0 < len(left.labels) <= NARROWING_ROWS_MAX:
+        return node.right
+    matching = node.matching
+    filled = matching.fill_left is not None or matching.fill_right is not None
+    if filled or is_number(node.right) or not is_quiet(node.right):
+        return node.right
+    if node.operator not in SETS and matching.group != "right":
+        # Two partners of one signature are a mistake even if nothing meets them.
+        right = identity_of(node.right)
+        if right is None or not right.suffices(matching):
+            return node.right
+    return narrowed(node.right, values_met(left, matching))
+
+
+def values_met(left: Vector, matching: Matching) -> Among:
+    """The values of each label that a partner of one of these rows must have."""
+    if matching.on:
+        names = set(matching.labels)
+    else:
+        names = {name for labels in left.labels for name in labels} - set(matching.labels)
+    return {
+        name: tuple(sorted({labels.get(name, "") for labels in left.labels}))
+        for name in sorted(names - {METRIC_LABEL})
+    }
+
+
+def narrowed(node: Node, among: Among) -> Node:  # noqa: PLR0911 - a table
+    """The same rows as the node's where all labels have one of these values, perhaps more rows."""
+    if not among:
+        return node
+    match node:
+        case Paren() | Negate() | Subquery():
+            return msgspec.structs.replace(node, expression=narrowed(node.expression, among))
+        case Select():
+            return msgspec.structs.replace(node, among=both(node.among, among))
+        case RangeSelect():
+            select = msgspec.structs.replace(node.select, among=both(node.select.among, among))
+            return msgspec.structs.replace(node, select=select)
+        case Call(arguments=(argument,)):
+            # Of those that are quiet, all keep the labels.
+            return msgspec.structs.replace(node, arguments=(narrowed(argument, among),))
+        case Aggregate():
+            kept = less(among, node.labels) if node.without else only(among, node.labels)
+            return msgspec.structs.replace(node, expression=narrowed(node.expression, kept))
+        case Binary():
+            return _narrowed_binary(node, among)
+    return node
+
+
+def _narrowed_binary(node: Binary, among: Among) -> Node:
+    matching = node.matching
+    agreed = only(among, matching.labels) if matching.on else less(among, matching.labels)
+    left = right = agreed
+    if is_number(node.left) or is_number(node.right):
+        left = right = among
+    elif node.operator in {"and", "unless"} or matching.group == "left":
+        left = among
+    elif matching.group == "right":
+        right = among
+    if matching.include:
+        # These are the one's, and the many's own are replaced; the one's may be absent.
+        left, right = less(left, matching.include), less(right, matching.include)
+    return msgspec.structs.replace(
+        node, left=narrowed(node.left, left), right=narrowed(node.right, right)
+    )
+
+
+def both(
+    before: tuple[tuple[str, tuple[str, ...]], ...], among: Among
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What is of use for two operators around a selector."""
+    found = dict(before)
+    for label, values in among.items():
+        known = found.get(label)
+        found[label] = values if known is None else tuple(v for v in known if v in set(values))
+    return tuple(sorted(found.items()))
+
+
+def only(among: Among, labels: AbstractSet[str] | tuple[str, ...]) -> Among:
+    return {label: values for label, values in among.items() if label in labels}
+
+
+def less(among: Among, labels: AbstractSet[str] | tuple[str, ...]) -> Among:
+    return {label: values for label, values in among.items() if label not in labels}
