@@ -17,14 +17,14 @@ from api.promql.aliases import strands_of
 from api.promql.binary import binary, negate
 from api.promql.errors import failed
 from api.promql.fetch import Reader, is_stale
-from api.promql.find import Found
+from api.promql.find import IDS_INLINE_MAX, Found
 from api.promql.functions import FUNCTIONS, Scope, absent, timestamps
 from api.promql.histogram import warn_of_quantiles
 from api.promql.label_functions import absent_labels
 from api.promql.narrow import right_for
 from api.promql.pieces import RangeCall
 from api.promql.quiet import COUNTER_SUFFIXES, is_decided_by_empty_left
-from api.promql.range_functions import RANGE_FUNCTIONS
+from api.promql.range_functions import RANGE_FUNCTIONS, from_edges
 from api.promql.values import (
     Dialect,
     Floats,
@@ -67,8 +67,17 @@ REDUCED_BY_ENGINE = {
 """Range functions that the engine answers with the same numbers as Prometheus.
 
 Not `rate`, `increase` and `delta`: it rounds the extrapolation's threshold otherwise, which shows
-where a gap is exactly 1.1 intervals long, and an infinity spoils the windows after it.
+where a gap is exactly 1.1 intervals long, and an infinity spoils the windows after it. See
+FROM_EDGES.
 """
+
+FROM_EDGES = frozenset({"delta", "increase", "rate"})
+"""Range functions of the first and the last sample. Of one window the engine gives these two, and
+tells which counters were reset: their samples are read."""
+
+EDGES_FROM = 5_000_000
+"""Samples, at ASSUMED_INTERVAL_MS, from which on that is done: it takes 270 ns of a core a sample
+instead of 170, and loads two samples a series instead of all."""
 
 SUMS = frozenset({"avg_over_time", "sum_over_time"})
 SUMMED_MAX = 1e15
@@ -401,12 +410,37 @@ class Evaluation:
                 if found.factors is not None and function not in UNSCALED:
                     values = values * found.factors[:, np.newaxis]
                 return found.shade(Vector(found.labels, values, reduced.present))
+        if (
+            function in FROM_EDGES
+            and len(ends) == 1
+            and self._worth_reducing(found, ends, range_ms)
+        ):
+            return found.shade(self._from_edges(function, found, ends, range_ms, grid))
         parts = self._reader.parts(found, self._after(ends, range_ms), clamp_ms(int(ends[-1])))
 
         def compute(part: Found) -> Vector:
             return self._computed(function, self._cut(part, ends, range_ms), parameters, grid)
 
         return found.shade(stacked(self._side_by_side(compute, parts), found))
+
+    def _from_edges(
+        self, function: str, found: Found, ends: Ints, range_ms: int, grid: Grid
+    ) -> Vector:
+        edges = self._reader.edges(found, int(ends[0]), range_ms)
+        values = edges.values
+        if found.factors is not None:
+            values = values * np.repeat(found.factors, 2)
+        size = np.zeros((len(found.labels), 1), np.int64)
+        windows = Windows(found.labels, edges.times_ms, values, size, size, ends, range_ms)
+        call = RangeCall(windows, grid.times_ms(), (), self._frame.dialect)
+        results, present = from_edges(function, call, edges.counts)
+        reset = np.flatnonzero(edges.resets) if function != "delta" else np.zeros(0, np.int64)
+        for first in range(0, len(reset), IDS_INLINE_MAX):
+            rows = reset[first : first + IDS_INLINE_MAX]
+            some = found.of_rows(rows)
+            again = self._computed(function, self._cut(some, ends, range_ms), (), grid)
+            results[rows], present[rows] = again.values, again.present
+        return Vector(found.labels, results, present)
 
     def _computed(
         self, function: str, windows: Windows, parameters: Sequence[Floats], grid: Grid

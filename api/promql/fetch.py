@@ -67,6 +67,16 @@ class Reduced(msgspec.Struct, frozen=True):
     largest: float
 
 
+class EdgeSamples(msgspec.Struct, frozen=True):
+    """Of each series the samples at both ends of a window, and what lies between them."""
+
+    times_ms: Ints
+    """(2 x series): the first and the last of each."""
+    values: Floats
+    counts: Ints
+    resets: Ints
+
+
 class Reader:
     """Reads for one query, under its deadline; counts the samples that it touches.
 
@@ -89,6 +99,7 @@ class Reader:
         self._counting = threading.Lock()
         self.samples = 0
         self.peak_samples = 0
+        self._loaded = 0
 
     def stop(self) -> None:
         self._stopped.set()
@@ -130,7 +141,7 @@ class Reader:
                 {**found.parameters, "after_ms": after_ms, "to_ms": to_ms},
             )
             samples = int(counted["samples"][0].as_py())
-            self.check_samples(self.samples + samples)
+            self.check_samples(self._loaded + samples)
             parts = max(parts, math.ceil(samples / PART_SAMPLES))
         return found.split(parts)
 
@@ -212,7 +223,7 @@ class Reader:
                 "window": decimal_seconds(window_ms),
             },
         )
-        self.touch(int(np.sum(rows["samples"].to_numpy())))
+        self.touch(int(np.sum(rows["samples"].to_numpy())), loaded=rows.num_rows * grid.steps)
         values = np.zeros((len(found.labels), grid.steps))
         present = np.zeros(values.shape, dtype=np.bool_)
         points, there = read_grid(rows["grid"], grid.steps)
@@ -223,12 +234,51 @@ class Reader:
         largest = rows["largest"].to_numpy()
         return Reduced(values, present, float(np.max(largest, initial=0.0)))
 
-    def touch(self, samples: int) -> None:
-        """Count samples that were read; too many end the query."""
+    def edges(self, found: Found, end_ms: int, window_ms: int) -> EdgeSamples:
+        """Of each series what `rate`, `increase` and `delta` need of one window, if none was reset.
+
+        By rows of ``found``, without the factor of aliases; a series without samples counts none.
+        """
+        end = "fromUnixTimestamp64Milli({to_ms:Int64})"
+        rows = self.ask(
+            "SELECT series, count() AS samples, toUnixTimestamp64Milli(min(time)) AS first_ms, "  # noqa: S608 - placeholders only
+            "toUnixTimestamp64Milli(max(time)) AS last_ms, argMin(value, time) AS first, "
+            f"argMax(value, time) AS last, timeSeriesResetsToGrid({end}, {end}, 1, "
+            "{window:Decimal64(3)})(time, value)[1] AS resets FROM samples FINAL "
+            f"WHERE {found.where} AND {TIME_RANGE} "
+            f"AND reinterpretAsUInt64(fraction) != {STALE_BITS} GROUP BY series",
+            {
+                **found.parameters,
+                "after_ms": end_ms - window_ms,
+                "to_ms": end_ms,
+                "window": decimal_seconds(window_ms),
+            },
+        )
+        samples = rows["samples"].to_numpy().astype(np.int64)
+        self.touch(int(samples.sum()), loaded=2 * rows.num_rows)
+        places = np.array([found.row_of.get(one, -1) for one in rows["series"].to_pylist()], int)
+        known = places >= 0
+        at = places[known]
+        size = len(found.labels)
+        times_ms, values = np.zeros((size, 2), np.int64), np.zeros((size, 2))
+        counts, resets = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        for column, name in enumerate(("first", "last")):
+            times_ms[at, column] = rows[f"{name}_ms"].to_numpy()[known]
+            values[at, column] = rows[name].to_numpy()[known]
+        counts[at] = samples[known]
+        resets[at] = rows["resets"].fill_null(0).to_numpy()[known].astype(np.int64)
+        return EdgeSamples(times_ms.ravel(), values.ravel(), counts, resets)
+
+    def touch(self, samples: int, loaded: int | None = None) -> None:
+        """Count samples that were read; too many end the query.
+
+        ``loaded``: what the engine has made of them, where it was not the samples themselves.
+        """
         with self._counting:
             self.samples += samples
             self.peak_samples = max(self.peak_samples, samples)
-        self.check_samples(self.samples)
+            self._loaded += samples if loaded is None else loaded
+        self.check_samples(self._loaded)
 
     @staticmethod
     def _check_points(samples: int) -> None:

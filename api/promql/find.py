@@ -103,7 +103,10 @@ class Found(msgspec.Struct, frozen=True):
         assert chosen is not None
         if len(chosen) > IDS_INLINE_MAX or len(chosen) == len(self.labels):
             return self
-        kept = np.array(sorted(chosen), np.int64)
+        return self.of_rows(np.array(sorted(chosen), np.int64))
+
+    def of_rows(self, kept: Ints) -> Found:
+        """Some of the rows, in ascending order, at most IDS_INLINE_MAX; none shades another."""
         ids, own_rows = self.ids_and_rows()
         of_use = np.isin(own_rows, kept)
         series = ids[of_use].tolist()

@@ -114,6 +114,23 @@ class Edges(msgspec.Struct, frozen=True):
         return to_start
 
 
+def from_edges(function: str, call: RangeCall, counts: Ints) -> RangeResult:
+    """`rate`, `increase` or `delta` of windows of which only the edges are known.
+
+    ``call.windows`` has two samples a series, of one window with as many as ``counts`` says, in
+    which no counter was reset.
+    """
+    firsts = 2 * np.arange(len(counts))[:, np.newaxis]
+    present = counts[:, np.newaxis] >= 2  # noqa: PLR2004 - a change needs two
+    edges = Edges(firsts, firsts + 1, counts[:, np.newaxis], present)
+    with np.errstate(all="ignore"):
+        changed = edges.change(call.windows.values)
+        stretch = edges.stretch(call, changed, counter=function != "delta")
+        if function == "rate":
+            stretch /= _seconds(call.windows.range_ms)
+        return changed * stretch, present
+
+
 class ResetsSeen(msgspec.Struct, frozen=True):
     """The resets among all samples: how many up to each sample, and what each took away."""
 

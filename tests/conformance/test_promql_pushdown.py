@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from api.base.threads import Threads
 from api.data.store.store import Store, StoreUrl
-from api.promql.evaluate import REDUCED_BY_ENGINE, SUMMED_MAX
+from api.promql.evaluate import FROM_EDGES, REDUCED_BY_ENGINE, SUMMED_MAX, Evaluation, Frame
 from api.promql.fetch import Reader, is_stale
 from api.promql.find import Found, SeriesMemory
 from api.promql.pieces import RangeCall
 from api.promql.range_functions import RANGE_FUNCTIONS
-from api.promql.values import Dialect, Grid, LabelRows, Windows
+from api.promql.values import Dialect, Grid, LabelRows, Notes, Windows
 from api.promql.windows import cut_windows, latest
 from tests.worlds.remote_write import STALE
 
@@ -76,7 +77,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Reader, F
     rows = {number + 1: number for number in range(SERIES)}
     yield (
         Reader(store, SeriesMemory(), time.monotonic() + 600),
-        Found(labels, rows, None, "metric = 9", {}),
+        Found(labels, rows, None, "metric = 9", {"metrics": [9]}),
     )
     store.close()
 
@@ -115,6 +116,28 @@ def test_the_engine_reduces_as_we_do(
     assert (theirs.present == here).all()
     assert theirs.largest == np.inf
     assert_same(ours[here], theirs.values[here], function)
+
+
+@pytest.mark.parametrize("function", sorted(FROM_EDGES))
+@pytest.mark.parametrize("window_ms", [5_000, 60_000, 599_000])
+def test_the_edges_of_a_window_say_as_much_as_all_of_it(
+    reader: tuple[Reader, Found], function: str, window_ms: int
+) -> None:
+    """To the last bit: the same numbers are put together in the same way."""
+    ask, found = reader
+    resets = 0
+    for end_ms in (NOW_MS // 1000 * 1000, NOW_MS - 123_456, NOW_MS // 1000 * 1000 - 300_000):
+        grid = Grid(end_ms, 1, 1)
+        frame = Frame(grid=grid, lookback_ms=300_000, dialect=Dialect.PROMETHEUS_3, catalog=None)
+        with Threads(1) as helpers:
+            evaluation = Evaluation(ask, frame, Notes(), helpers)
+            theirs = evaluation._from_edges(function, found, grid.times_ms(), window_ms, grid)
+        windows = windows_of(ask, found, grid, window_ms)
+        ours, here = RANGE_FUNCTIONS[function](RangeCall(windows, grid.times_ms()))
+        assert (theirs.present == here).all()
+        assert np.array_equal(ours[here], theirs.values[here], equal_nan=True)
+        resets += int(ask.edges(found, end_ms, window_ms).resets.sum())
+    assert resets > 0
 
 
 @pytest.mark.parametrize(("lookback_ms", "step_ms", "start_ms"), GRIDS.values(), ids=GRIDS)

@@ -160,6 +160,7 @@ class MemoryReader(Reader):
         self._counting = threading.Lock()
         self.samples = 0
         self.peak_samples = 0
+        self._loaded = 0
 
     def stop(self) -> None:
         self._stopped.set()
