@@ -184,11 +184,10 @@ QUERY_STEPS_MAX: Final = 11_000
 """Points in one series of an answer: Prometheus' bound, more than a screen has. → 400"""
 
 QUERY_SERIES_MAX: Final = 200_000
-"""Series that one selector may touch; more if their labels fit into 1/16 of memory. → 422"""
+"""Series that one selector may touch; more if their labels fit into 1/12 of memory. → 422"""
 
 QUERY_SAMPLES_MAX: Final = 50_000_000
-"""Samples that one query may load: Prometheus' default. What the engine makes of samples where they
-lie counts by its results; QUERY_SECONDS_DEFAULT bounds that. → 422"""
+"""Samples that one query may load, Prometheus' default; the results of what the store reduces. → 422"""
 
 QUERY_POINTS_MAX: Final = 20_000_000
 """Cells (series x steps) of one matrix, about 180 MB, or raw samples held at once. → 422"""

@@ -16,6 +16,7 @@ from api.promql.errors import bad_data
 from api.promql.evaluate import Evaluation, Frame, Value
 from api.promql.fetch import Reader
 from api.promql.find import SeriesMemory
+from api.promql.moved import with_moved
 from api.promql.parse import kind_of, parse_query
 from api.promql.plan import Aggregate, Binary, Call, Kind, Negate, Node, Paren
 from api.promql.values import Dialect, Grid, Notes, Windows
@@ -137,7 +138,7 @@ class Engine:
             catalog=self._catalog,
         )
         reader = Reader(self._store, self._memory, time.monotonic() + seconds, ahead)
-        return Running(question, plan, reader, frame, self._helpers)
+        return Running(question, with_moved(plan), reader, frame, self._helpers)
 
     def close(self) -> None:
         self._helpers.shutdown(wait=False, cancel_futures=True)

@@ -15,7 +15,7 @@ from api.promql import plan
 from api.promql.aggregate import aggregate
 from api.promql.aliases import strands_of
 from api.promql.binary import binary, negate
-from api.promql.errors import failed
+from api.promql.errors import QueryError, failed
 from api.promql.fetch import Reader, is_stale
 from api.promql.find import IDS_INLINE_MAX, Found
 from api.promql.functions import FUNCTIONS, Scope, absent, timestamps
@@ -203,14 +203,33 @@ class Evaluation:
         key = (select, from_ms, to_ms)
         found = self._found.get(key)
         if found is None:
-            strands = strands_of(select.selector, self._frame.catalog)
-            found = self._reader.find(strands, from_ms, to_ms, select.among)
+            found = self._look(select, ends, window_ms)
             samples = len(found.labels) * (to_ms - from_ms) / ASSUMED_INTERVAL_MS
             if select.among and samples >= NARROW_SAMPLES_FROM:
                 found = self._reader.among(found, select.among)
             self._found[key] = found
         check_size(len(found.labels), grid)
         return found
+
+    def _look(self, select: plan.Select, ends: Ints, window_ms: int) -> Found:
+        strands = strands_of(select.selector, self._frame.catalog)
+        after_ms, to_ms = self._after(ends, window_ms), clamp_ms(int(ends[-1]))
+        # Labels find few series at once; which of all have moved is read from their samples.
+        moved = select.moved and not select.among
+        found = self._reader.moved(strands, after_ms, to_ms) if moved else None
+        if found is not None:
+            return found
+        from_ms = clamp_ms(int(ends[0]) - window_ms)
+        try:
+            return self._reader.find(strands, from_ms, to_ms, select.among)
+        except QueryError as error:
+            # Now it is known that there are very many.
+            if not moved or error.rule != "QUERY_SERIES_MAX":
+                raise
+            found = self._reader.moved(strands, after_ms, to_ms)
+            if found is None:
+                raise
+            return found
 
     def latest(self, node: plan.Select, grid: Grid) -> Vector:
         """An instant selector: the newest sample of each series."""

@@ -26,9 +26,17 @@ from api.promql.ahead import ReadAhead
 from api.promql.aliases import Strand
 from api.promql.arrange import Stored, arrange
 from api.promql.errors import ErrorKind, QueryError, bad_data, failed
-from api.promql.find import Among, Found, SeriesMemory
+from api.promql.find import (
+    MOVED_FROM,
+    MOVED_MAX,
+    OF_METRIC,
+    Among,
+    Found,
+    SeriesMemory,
+)
 from api.promql.values import Bools, Floats, Grid, Ints, LabelRows
 from collector.contract.errors import StoreError
+from collector.contract.identity import metric_id
 
 STALE_BITS = 0x7FF0000000000002
 """Prometheus' staleness marker, a NaN: from here on the series has no value."""
@@ -119,6 +127,31 @@ class Reader:
         metrics = [strand.metric for strand in strands if strand.metric is not None]
         version = self._store.series_version(metrics if len(metrics) == len(strands) else None)
         return self._memory.find(self.ask, version, strands, from_ms, to_ms, among)
+
+    def moved(self, strands: list[Strand], after_ms: int, to_ms: int) -> Found | None:
+        """Those of a selector's very many series whose samples are not all the same finite number.
+
+        None: it has fewer, too many moved, or another exporter measures the same things, whose
+        series must not show because ours stood still.
+        """
+        own, others = strands[0], [strand.metric for strand in strands[1:]]
+        if own.metric is None or self._memory.series_in(own.selector) < MOVED_FROM:
+            return None
+        metrics = [metric_id(own.metric)]
+        if self._ahead is not None and self._ahead.covers(metrics, after_ms, to_ms):
+            return None
+        if others and self.ask(OTHERS, {"names": others}).num_rows:
+            return None
+        rows = self.ask(
+            f"SELECT series FROM samples WHERE {OF_METRIC} AND {TIME_RANGE} GROUP BY series "  # noqa: S608 - placeholders only
+            "HAVING min(value) != max(value) OR max(NOT isFinite(value)) "
+            f"LIMIT {MOVED_MAX + 1}",
+            {"metrics": metrics, "after_ms": after_ms, "to_ms": to_ms},
+        )
+        if rows.num_rows > MOVED_MAX:
+            return None
+        ids = rows["series"].to_pylist()
+        return self._memory.find_ids(self.ask, own, after_ms, to_ms, ids)
 
     @staticmethod
     def among(found: Found, among: Among) -> Found:
@@ -309,6 +342,9 @@ class Reader:
             self.check()
             raise translate(error) from error
 
+
+OTHERS = "SELECT 1 FROM series WHERE metric_name IN {names:Array(String)} LIMIT 1"
+"""Whether other exporters' series of a metric are stored."""
 
 RECENT_METRICS_MAX = 20
 """Metrics of a selector that are looked for in memory: one that names no metric is for the store,

@@ -27,7 +27,13 @@ IDS_INLINE_MAX = 1_000
 LABEL_SET_BYTES = 1_200
 """A label set with what queries derive from it, about."""
 
-SERIES_MAX = max(QUERY_SERIES_MAX, memory_bytes() // 16 // LABEL_SET_BYTES)
+
+def series_max(memory: int) -> int:
+    """QUERY_SERIES_MAX with so many bytes of memory: a twelfth of it for one selector's labels."""
+    return max(QUERY_SERIES_MAX, memory // 12 // LABEL_SET_BYTES)
+
+
+SERIES_MAX = series_max(memory_bytes())
 """QUERY_SERIES_MAX, on this machine: a rule over all queues of all ports needs a thousand series a
 host, and on a machine that is made for so many hosts it may have them."""
 
@@ -38,6 +44,13 @@ LABELS_CACHED_MAX = max(QUERY_LABELS_CACHED_MAX, SERIES_MAX)
 """QUERY_LABELS_CACHED_MAX, on this machine: one selector's must fit."""
 
 FOUND_MAX = 10_000
+
+MOVED_FROM = 100_000
+"""Series of a selector from which on the store is asked which of them moved. Fewer may be held in
+memory, and are read in less time than that takes (56 ns of a core a sample)."""
+
+MOVED_MAX = 10_000
+"""As many may have moved; with more, all are looked at."""
 
 OF_METRIC = "metric IN {metrics:Array(UInt32)}"
 
@@ -155,7 +168,7 @@ class SeriesMemory:
     def __init__(self) -> None:
         self._labels: dict[int, Labels] = {}
         self._found: dict[Key, tuple[int, Found]] = {}
-        self._large: set[Selector] = set()
+        self._large: dict[Selector, int] = {}
         self._found_rows = 0
         self._lock = threading.Lock()
 
@@ -186,12 +199,12 @@ class SeriesMemory:
         except QueryError as error:
             if error.rule != "QUERY_SERIES_MAX":
                 raise
-            self._note_large(selector)
+            self._note_large(selector, SERIES_MAX)
             if not useful:
                 raise
             return self._look(ask, strands, from_ms, to_ms, useful)
         if len(found.labels) >= LARGE_FROM:
-            self._note_large(selector)
+            self._note_large(selector, len(found.labels))
         if version is not None:
             self._remember(key, version, found)
         return found
@@ -204,14 +217,28 @@ class SeriesMemory:
                 self._found, self._found_rows = {}, len(found.labels)
             self._found[key] = (version, found)
 
-    def _note_large(self, selector: Selector) -> None:
+    def series_in(self, selector: Selector) -> int:
+        """How many series a selector is known to find, if they are many; else 0."""
+        return self._large.get(selector, 0)
+
+    def find_ids(self, ask: Ask, strand: Strand, from_ms: int, to_ms: int, ids: list[int]) -> Found:
+        """Those of these series that match."""
+        return self._look(ask, [strand], from_ms, to_ms, ids=ids)
+
+    def _note_large(self, selector: Selector, series: int) -> None:
         with self._lock:
             if len(self._large) >= FOUND_MAX:
-                self._large = set()
-            self._large.add(selector)
+                self._large = {}
+            self._large[selector] = series
 
     def _look(
-        self, ask: Ask, strands: list[Strand], from_ms: int, to_ms: int, among: Among = ()
+        self,
+        ask: Ask,
+        strands: list[Strand],
+        from_ms: int,
+        to_ms: int,
+        among: Among = (),
+        ids: list[int] | None = None,
     ) -> Found:
         condition = Condition()
         matches = [
@@ -224,6 +251,8 @@ class SeriesMemory:
             for strand in strands
         ]
         where = f"{condition.days(from_ms, to_ms)} AND ({' OR '.join(f'({m})' for m in matches)})"
+        if ids is not None:
+            where += f" AND series IN {condition.bind(ids, 'Array(UInt64)')}"
         which = "".join(f"{match}, {number}, " for number, match in enumerate(matches[:-1]))
         strand_number = f"multiIf({which}{len(matches) - 1})" if which else "0"
         rows = ask(
@@ -245,7 +274,7 @@ class SeriesMemory:
             rows["strand"].to_pylist(),
             where,
             condition.parameters,
-            everything=not among and len(strands[0].selector.matchers) == 1,
+            everything=not among and ids is None and len(strands[0].selector.matchers) == 1,
         )
 
     def _know(

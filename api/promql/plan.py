@@ -52,6 +52,8 @@ class Select(Node, frozen=True):
     among: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Labels, and the values in which series are of use: others may be left out. Not of the text,
     but of an evaluation (`api.promql.narrow`)."""
+    moved: bool = False
+    """Series whose samples are all the same are of no use (`api.promql.moved`)."""
 
 
 class RangeSelect(Node, frozen=True):

@@ -28,7 +28,7 @@ from collector.contract.catalog import load_catalog
 from collector.contract.causes import cause_table
 from collector.contract.verdict import Layer, Reason
 from collector.sources import SourceSettings, discover
-from tests.tools import architecture
+from tests.tools import architecture, query_costs
 
 ROOT = Path(__file__).resolve().parents[2]
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -239,6 +239,18 @@ def pack_knobs() -> str:
     return table(["knob", "default", "unit", "meaning", "source"], rows)
 
 
+def rules_reach() -> str:
+    """At how many hosts a bound ends each rule."""
+    header = ["hosts", "then", "rules"]
+    return table(header, query_costs.table_rows(query_costs.rule_reaches()))
+
+
+def boards_reach() -> str:
+    """The same for the panels of boards."""
+    reaches = query_costs.least_of_each(query_costs.board_reaches())
+    return table(["hosts", "then", "panels"], query_costs.table_rows(reaches))
+
+
 def verdict_in_text() -> str:
     """The verdict at the beginning of `diagnose`'s output, as the terminal shows it."""
     verdict, _, _ = DIAGNOSED.read_text("utf-8").partition("\nRead ")
@@ -297,6 +309,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "detectors-in-full": detectors_in_full,
     "pack-alerts": pack_alerts,
     "pack-knobs": pack_knobs,
+    "rules-reach": rules_reach,
+    "boards-reach": boards_reach,
     "verdict-in-text": verdict_in_text,
     "verdict-in-brief": verdict_in_brief,
     "walks": architecture.walk_tables,

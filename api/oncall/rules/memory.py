@@ -176,6 +176,10 @@ class MemoryReader(Reader):
         rows = SeriesRows(self._memory_store.find(strands[0].selector))
         return Found(rows, {}, None, "", {}, in_order=True)
 
+    def moved(self, strands: list[Strand], after_ms: int, to_ms: int) -> Found | None:  # noqa: ARG002
+        """All are looked at: they are at hand."""
+        return None
+
     @staticmethod
     def among(found: Found, among: Among) -> Found:  # noqa: ARG004
         """All: to leave some out saves nothing here."""
