@@ -187,7 +187,7 @@ QUERY_SERIES_MAX: Final = 200_000
 """Series that one selector may touch; more if their labels fit into 1/12 of memory. → 422"""
 
 QUERY_SAMPLES_MAX: Final = 50_000_000
-"""Samples that one query may load, Prometheus' default; the results of what the store reduces. → 422"""
+"""Samples that a query may load: Prometheus' default. Of what the store reduces, results. → 422"""
 
 QUERY_POINTS_MAX: Final = 20_000_000
 """Cells (series x steps) of one matrix, about 180 MB, or raw samples held at once. → 422"""
