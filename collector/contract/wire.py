@@ -60,6 +60,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     ``(agent, boot, sequence)`` numbers it: ``boot`` changes whenever an agent's numbering starts
     again, ``sequence`` counts up by one. Unknown fields are ignored, so that an older service
     takes batches of a newer agent of the same version.
+
+    ``first`` marks a batch of a backlog: it holds those of ``first`` to ``sequence``, and later
+    ones may have come before it.
     """
 
     version: int
@@ -75,6 +78,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event] = []
     collectives: Collectives | None = None
     steps: list[StepSpan] = []
+    first: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def backlog_first(self) -> int | None:
+        """The first of the batches in this one of a backlog; None if it is not of one."""
+        return None if self.first is msgspec.UNSET else self.first
 
     @property
     def sample_count(self) -> int:
@@ -232,6 +241,10 @@ def check_batch(batch: Batch) -> None:
     if batch.sequence < 0:
         msg = f"sequence is {batch.sequence}; sequences count up from 0"
         raise WireError(msg)
+    first = batch.backlog_first
+    if first is not None and not 0 <= first <= batch.sequence:
+        msg = f"first is {first}; it must be 0 to {batch.sequence}, the sequence"
+        raise WireError(msg)
 
 
 CAPTURES_MAX = 8
@@ -256,6 +269,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     ``captures`` are requests to this agent. They come with every receipt until the agent confirms
     them by an event of the kind `capture`: a receipt that is lost costs nothing.
+
+    ``any_order``: the service knows that batches may come in any order, and several as one
+    (`Batch.first`). An older one takes them too, but counts those that come late as lost.
     """
 
     boot: str
@@ -263,3 +279,4 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     stored: int
     refused: dict[str, int] = {}
     captures: list[CaptureRequest] | msgspec.UnsetType = msgspec.UNSET
+    any_order: bool | msgspec.UnsetType = msgspec.UNSET

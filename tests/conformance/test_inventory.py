@@ -62,7 +62,7 @@ def test_the_migrations_make_what_the_models_say(url: str) -> None:
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
-        assert migrate.current(connection) == "0011"
+        assert migrate.current(connection) == "0012"
     engine.dispose()
 
 
@@ -343,6 +343,23 @@ def test_gaps_are_counted_and_resends_change_nothing(inventory: Inventory) -> No
     agent = inventory.hosts.agent("a1")
     assert agent is not None
     assert agent.last_received_at == START
+
+
+def test_a_backlog_fills_the_gap_that_the_newest_batch_left(inventory: Inventory) -> None:
+    def backlog(first: int, last: int, second: float, boot: str = "b1") -> BatchRun:
+        return BatchRun.of_one(
+            agent="a1", boot=boot, sequence=last, received_at=at(second), first=first
+        )
+
+    inventory.note_batches([run(100)])
+    inventory.note_batches([run(140, second=1)])
+    assert progress(inventory) == ("b1", 140, 39)
+    inventory.note_batches([backlog(120, 139, 2), run(141, second=2)])
+    assert progress(inventory) == ("b1", 141, 19)
+    inventory.note_batches([backlog(103, 119, 3), backlog(70, 90, 3, "b0")])
+    assert progress(inventory) == ("b1", 141, 2)
+    inventory.note_batches([backlog(101, 102, 4)])
+    assert progress(inventory) == ("b1", 141, 0)
 
 
 def test_a_new_boot_starts_anew_and_late_news_of_the_old_one_is_ignored(

@@ -26,6 +26,7 @@ from api.base.limits import (
 from api.base.threads import Threads
 from api.base.vitals import Pulse, Vitals
 from api.data.ingest.columns import SampleColumns
+from api.data.ingest.overtaken import without_overtaken
 from api.data.ingest.records import COLLECTIVES, STEPS, joined
 from api.data.ingest.series import NewSeries, metric_of
 from api.data.store.store import Store
@@ -319,7 +320,7 @@ def insert_group(store: Store, group: list[Write]) -> None:
     if exemplars := [exemplar for write in group for exemplar in write.exemplars]:
         store.insert_arrow("exemplars", exemplar_rows(exemplars))
     if (collectives := joined(write.collectives for write in group)) is not None:
-        store.insert_arrow(COLLECTIVES, collectives)
+        store.insert_arrow(COLLECTIVES, without_overtaken(store, collectives))
     if (steps := joined(write.steps for write in group)) is not None:
         store.insert_arrow(STEPS, steps)
     samples = SampleColumns.concatenate([write.samples for write in group])

@@ -188,6 +188,7 @@ class Ingest:
             stored=len(write.samples) + len(write.events) + sum(write.records.values()),
             refused=request.refused,
             captures=captures or msgspec.UNSET,
+            any_order=True,
         )
 
     async def remote_write(
@@ -281,6 +282,7 @@ class Ingest:
             sequence=batch.sequence,
             received_at=dt.datetime.fromtimestamp(now, tz=dt.UTC),
             host=batch.common.get(HOST, ""),
+            first=batch.backlog_first,
         )
         if now - table.sighted >= SIGHT_SECONDS:
             table.sighted = now
@@ -294,7 +296,15 @@ class Ingest:
         if table.things is None:
             labels = read_labels(batch, np.flatnonzero(table.valid).tolist())
             self._tables.show(table, self.feed.things(labels.values()))
-        self.feed.seen(table.things or ())
+        self.feed.seen(table.things or (), self._seen_at(batch))
+
+    def _seen_at(self, batch: Batch) -> dt.datetime | None:
+        """When a backlog's things were seen: what a later batch said of them counts; None: now."""
+        times_ms = np.frombuffer(batch.time_ms, dtype="<i8")
+        if batch.backlog_first is None or not len(times_ms):
+            return None
+        seen_s = min(int(times_ms.max()) / MS_PER_SECOND, self._clock())
+        return dt.datetime.fromtimestamp(max(0.0, seen_s), tz=dt.UTC)
 
     async def sight_remote_series(self, steady: Steady) -> None:
         while True:

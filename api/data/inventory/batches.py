@@ -1,12 +1,14 @@
 """Runs of numbered batches, and the gaps in them. Pure.
 
-An agent numbers its batches without a hole and sends them in order, each again until it is
-acknowledged. So a number that was skipped is a batch that the agent lost (its spool was full), and
-a number that is not above the last one is a resend, which changes nothing.
+An agent numbers its batches without a hole. In normal times it sends them in order; after an outage
+the newest go first and the others follow, several as one (`first` of the wire format). So what came
+is a set: it does not matter in which order, or how often. A number that has not come is a batch
+that waits in the agent's spool, or one that the agent lost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -17,18 +19,19 @@ SEQUENCE_MAX: Final = 2**63 - 1
 
 
 GAPS_MAX: Final = 100
-"""Gaps whose place one run remembers, only to separate them from those of an overlapping run. Past
-it they are merely counted."""
+"""Gaps whose place one run remembers, the latest: what fills one is then no longer missing. A
+backlog is one gap. Of earlier gaps the batches are merely counted, and stay so."""
 
 Gap = tuple[int, int]
 """The first and the last number that were left out."""
 
 
 class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Batches `first` to `last` of one agent and boot, without those in `gaps`.
+    """Batches `first` to `last` of one agent and boot, without those in `gaps` (in order, apart).
 
     `counted` is the number of missing batches whose place is not in `gaps`. `received_at` is when
     the last batch came, by the service's clock. `host` is empty when the batches do not name one.
+    `is_backlog`: all of them are of a backlog, and later ones may have come before.
     """
 
     agent: str
@@ -39,54 +42,90 @@ class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     counted: int = 0
     gaps: tuple[Gap, ...] = ()
+    is_backlog: bool = False
 
     @property
     def missing(self) -> int:
-        """Batches that were skipped, SEQUENCE_MAX at most."""
+        """Batches that have not come, SEQUENCE_MAX at most."""
         skipped = sum(last - first + 1 for first, last in self.gaps)
         return min(self.counted + skipped, SEQUENCE_MAX)
 
     @classmethod
     def of_one(
-        cls, *, agent: str, boot: str, sequence: int, received_at: datetime, host: str = ""
+        cls,
+        *,
+        agent: str,
+        boot: str,
+        sequence: int,
+        received_at: datetime,
+        host: str = "",
+        first: int | None = None,
     ) -> BatchRun:
+        """One batch; with ``first``, one of a backlog that holds all from that number on."""
         return cls(
             agent=agent,
             boot=boot,
-            first=sequence,
+            first=sequence if first is None else first,
             last=sequence,
             received_at=received_at,
             host=host,
+            is_backlog=first is not None,
         )
 
     def followed_by(self, later: BatchRun) -> BatchRun:
-        """This run and what came after it, of the same agent and boot.
+        """All that is in this run or in another one, of the same agent and boot.
 
-        Of a later run that overlaps this one (an agent that went back and sends again) only what is
-        new counts; one that brings nothing new changes nothing.
+        What brings nothing new changes nothing; so does what lies apart from this run and before
+        it: it came before anybody counted, and comes again.
         """
-        if later.last <= self.last:
+        if later.last < self.first - 1:
             return self
-        gaps = [(max(start, self.last + 1), end) for start, end in later.gaps if end > self.last]
-        if later.first > self.last + 1:
-            gaps.insert(0, (self.last + 1, later.first - 1))
+        first, last = min(self.first, later.first), max(self.last, later.last)
+        gaps = tuple(common(holes(self, first, last), holes(later, first, last)))
+        if (first, last, gaps) == (self.first, self.last, self.gaps):
+            return self
         joined = msgspec.structs.replace(
-            later,
-            first=min(self.first, later.first),
+            self,
+            first=first,
+            last=last,
+            received_at=max(self.received_at, later.received_at),
             host=later.host or self.host,
-            counted=self.counted,
-            gaps=(*self.gaps, *gaps),
+            gaps=gaps[-GAPS_MAX:],
+            is_backlog=self.is_backlog and later.is_backlog,
         )
-        if len(joined.gaps) <= GAPS_MAX:
-            return joined
-        return msgspec.structs.replace(joined, counted=joined.missing, gaps=())
+        forgotten = sum(end - start + 1 for start, end in gaps[:-GAPS_MAX])
+        counted = min(self.counted + later.counted + forgotten, SEQUENCE_MAX)
+        return msgspec.structs.replace(joined, counted=counted)
 
     def succeeded_by(self, other: BatchRun) -> BatchRun:
         """The agent's run after both, of whatever boot.
 
         A new boot restarts the count. A run of another boot that was received before this one is
-        late news of an old boot: with several service processes, each writes at its own moment.
+        late news of an old boot: with several service processes, each writes at its own moment. So
+        is a backlog: the newest batch was sent before it.
         """
         if other.boot == self.boot:
             return self.followed_by(other)
-        return other if other.received_at >= self.received_at else self
+        is_late = other.is_backlog or other.received_at < self.received_at
+        return self if is_late else other
+
+
+def holes(run: BatchRun, first: int, last: int) -> list[Gap]:
+    """What a run does not have of these numbers, which begin and end not within it."""
+    before = [(first, run.first - 1)] if first < run.first else []
+    after = [(run.last + 1, last)] if last > run.last else []
+    return [*before, *run.gaps, *after]
+
+
+def common(some: list[Gap], others: list[Gap]) -> Iterable[Gap]:
+    """The numbers that are in both; both are in order."""
+    here = there = 0
+    while here < len(some) and there < len(others):
+        start = max(some[here][0], others[there][0])
+        end = min(some[here][1], others[there][1])
+        if start <= end:
+            yield start, end
+        if some[here][1] < others[there][1]:
+            here += 1
+        else:
+            there += 1

@@ -119,16 +119,27 @@ class InventoryFeed:
         )
         return read[0] if read else None
 
-    def seen(self, things: Iterable[Sighting]) -> None:
-        now = self._clock()
+    def seen(self, things: Iterable[Sighting], at: datetime | None = None) -> None:
+        """Note these as seen now, or at an earlier time: what was seen later then counts."""
+        when = at or self._clock()
         with self._lock:
             for sighting in things:
-                self._note(sighting, now)
+                self._note(sighting, when)
 
     def batch(
-        self, *, agent: str, boot: str, sequence: int, received_at: datetime, host: str = ""
+        self,
+        *,
+        agent: str,
+        boot: str,
+        sequence: int,
+        received_at: datetime,
+        host: str = "",
+        first: int | None = None,
     ) -> None:
-        run = BatchRun.of_one(agent=agent, boot=boot, sequence=sequence, received_at=received_at)
+        """Note a batch; with ``first``, one of a backlog that holds all from that number on."""
+        run = BatchRun.of_one(
+            agent=agent, boot=boot, sequence=sequence, received_at=received_at, first=first
+        )
         with self._lock:
             if is_name(host):
                 # Apart from the run, which moves every second: the host's row need not.

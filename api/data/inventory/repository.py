@@ -222,7 +222,7 @@ class Inventory:
         )
 
     def note_batches(self, runs: Iterable[BatchRun]) -> None:
-        """Each run must be one agent's batches of one boot in the order in which they came."""
+        """Each run must be one agent's batches of one boot."""
         by_agent: dict[str, list[BatchRun]] = {}
         for run in sorted(runs, key=lambda run: (run.received_at, run.last)):
             by_agent.setdefault(run.agent, []).append(run)
@@ -346,24 +346,33 @@ def before(run: BatchRun) -> dict[str, object]:
     return {
         "agent": run.agent,
         "boot": run.boot,
+        "first_sequence": run.first,
         "last_sequence": run.first - 1,
         "last_received_at": run.received_at,
         "batches_missing": 0,
+        "gaps": [],
     }
+
+
+def run_of(row: RowMapping) -> BatchRun:
+    gaps = tuple((first, last) for first, last in row["gaps"])
+    placed = sum(last - first + 1 for first, last in gaps)
+    return BatchRun(
+        agent=row["agent"],
+        boot=row["boot"],
+        first=row["first_sequence"],
+        last=row["last_sequence"],
+        received_at=row["last_received_at"],
+        counted=max(0, row["batches_missing"] - placed),
+        gaps=gaps,
+    )
 
 
 def advance_agents(connection: Connection, by_agent: dict[str, list[BatchRun]]) -> None:
     query = select(AGENTS).where(AGENTS.c.agent.in_(by_agent)).order_by(AGENTS.c.agent)
     changed = []
     for row in connection.execute(query.with_for_update()).mappings().all():
-        stands = stored = BatchRun(
-            agent=row["agent"],
-            boot=row["boot"],
-            first=row["last_sequence"],
-            last=row["last_sequence"],
-            received_at=row["last_received_at"],
-            counted=row["batches_missing"],
-        )
+        stands = stored = run_of(row)
         for run in by_agent[row["agent"]]:
             stands = stands.succeeded_by(run)
         if stands is not stored:
@@ -371,13 +380,17 @@ def advance_agents(connection: Connection, by_agent: dict[str, list[BatchRun]]) 
                 {
                     "key_agent": stands.agent,
                     "boot": stands.boot,
+                    "first_sequence": stands.first,
                     "last_sequence": stands.last,
                     "last_received_at": stands.received_at,
                     "batches_missing": stands.missing,
+                    "gaps": [list(gap) for gap in stands.gaps],
                 }
             )
     if changed:
         which = AGENTS.c.agent == bindparam("key_agent")
-        names = ("boot", "last_sequence", "last_received_at", "batches_missing")
-        values: dict[str, Any] = {name: bindparam(name) for name in names}
+        names = changed[0].keys() - {"key_agent"}
+        values: dict[str, Any] = {
+            name: bindparam(name, type_=AGENTS.c[name].type) for name in sorted(names)
+        }
         connection.execute(update(AGENTS).where(which).values(values), changed)

@@ -162,7 +162,10 @@ class CablingRow(Base):
 
 
 class AgentRow(Base):
-    """`batches_missing` counts the gaps in the sequence since the first batch of `boot`."""
+    """`batches_missing` counts what has not come since `first_sequence`, the first of `boot`.
+
+    `gaps` are the first and the last number of each of the latest gaps (`batches.GAPS_MAX`).
+    """
 
     __tablename__ = "agents"
 
@@ -171,6 +174,8 @@ class AgentRow(Base):
     last_sequence: Mapped[int] = mapped_column(BigInteger)
     last_received_at: Mapped[datetime]
     batches_missing: Mapped[int] = mapped_column(BigInteger)
+    first_sequence: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    gaps: Mapped[list[list[int]]] = mapped_column(DOCUMENT, server_default="[]")
 
 
 class CaptureRow(Base):

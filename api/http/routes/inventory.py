@@ -111,7 +111,9 @@ class HostDetail(HostOut):
     """A host with its devices, and how its agent's numbered batches arrive."""
 
     devices: list[DeviceOut]
-    batches_missing: int | None = Field(description="Batches that its agent lost for good.")
+    batches_missing: int | None = Field(
+        description="Batches that have not come: in its agent's spool, or lost."
+    )
     last_sequence: int | None
 
 

@@ -102,7 +102,7 @@ export function AgentPanel(props: { host: HostDetail; numbers: AgentNumbers; now
         </div>
         {host.batches_missing !== null && (
           <div>
-            <dt>Batches lost for good</dt>
+            <dt>Batches not received</dt>
             <dd class={host.batches_missing ? "bad-text" : ""}>
               {host.batches_missing.toLocaleString("en")} of{" "}
               {((host.last_sequence ?? 0) + 1).toLocaleString("en")}
