@@ -1,4 +1,10 @@
-"""Sends the spool's batches to the service: oldest first, one at a time, each until it is settled.
+"""Sends the spool's batches to the service, one request at a time, each until it is settled.
+
+In normal times one batch waits. After an outage the newest go first, so that the present is known
+at once, and what waits behind them follows from the newest to the oldest, many batches as one
+request (`coalesce.py`); whatever was read meanwhile goes before the rest. The service recognises
+every row, so that order and repeats change nothing. One that does not say so in its receipts is of
+an earlier release and gets them one by one, the oldest first: it would count the others as lost.
 
 A batch leaves the spool in three ways: the service acknowledged exactly this batch, the service
 answered that it can never accept it (it goes to rejected/), or the spool's bound dropped it. In all
@@ -19,10 +25,11 @@ from random import Random
 import httpx
 import msgspec
 
+from collector.agent.coalesce import COALESCED_BATCHES_MAX, COALESCED_READINGS_MAX, coalesce
 from collector.agent.meter import Meter
-from collector.agent.spool import Entry, Spool
+from collector.agent.spool import Entry, Loaded, Spool
 from collector.contract import wire
-from collector.contract.errors import SettingsError
+from collector.contract.errors import SettingsError, WireError
 
 INGEST_PATH = "/v1/ingest"
 
@@ -149,8 +156,8 @@ class News:
             _count(waiting),
         )
 
-    def delivered(self, *, now_ns: int, waiting: int) -> None:
-        """A batch was settled; the end of trouble and the end of a backlog are news."""
+    def delivered(self, *, now_ns: int, waiting: int, batches: int = 1) -> None:
+        """So many batches were settled; the end of trouble and the end of a backlog are news."""
         if self._trouble:
             log.info(
                 "service %s takes batches again after %s; %s",
@@ -158,7 +165,7 @@ class News:
                 _duration(now_ns - self._since_ns),
                 _count(waiting),
             )
-            self._backlog, self._backlog_since_ns = waiting + 1, now_ns
+            self._backlog, self._backlog_since_ns = waiting + batches, now_ns
         self._failures, self._trouble = 0, ""
         if self._backlog and not waiting:
             seconds = _duration(now_ns - self._backlog_since_ns)
@@ -236,8 +243,14 @@ class Shipper:
         self._wake = threading.Event()
         self._deadline_ns: int | None = None
         self._rules: set[str] = set()
-        for metric in ("fabric_agent_shipped_batches_total", "fabric_agent_shipped_samples_total"):
-            meter.add(metric, 0)
+        self._takes_any_order = False
+        """Whether the service has said so; one that was not asked yet may be of before."""
+        self._highest = -1
+        """The highest sequence that was delivered: what is below it is of a backlog."""
+        self._apart = range(0)
+        """Batches that go alone: together they were refused, or are too large."""
+        for what in ("batches", "samples", "coalesced_batches"):
+            meter.add(f"fabric_agent_shipped_{what}_total", 0)
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -273,14 +286,14 @@ class Shipper:
         if self._wake.wait(seconds):
             self._wake.clear()
 
-    # --- one batch ---------------------------------------------------------------------------
+    # --- one request -------------------------------------------------------------------------
 
     def step(self) -> float | None:
-        """Try to settle the oldest batch; seconds to wait before the next, None if none waits."""
-        found = self._spool.oldest()
-        if found is None:
+        """Try to settle one request; seconds to wait before the next, None if nothing waits."""
+        run, body = self._next()
+        if not run:
             return None
-        entry, body, batch = found
+        batch = run[-1].batch
         started_ns = self._monotonic_ns()
         try:
             status, headers, content = self._post(body)
@@ -299,17 +312,38 @@ class Shipper:
                 ):
                     detail = f"its answer is no receipt for this batch: {show(content)}"
                     return self._failed("receipt", detail)
-                self._delivered(entry, receipt)
+                self._delivered(run, receipt)
                 offset = clock_offset(headers.get("Date"), self._now_ns() / 1e9)
                 if offset is not None:
                     self._meter.set("fabric_agent_clock_offset_seconds", offset)
                 return 0.0
             case Answer.NEVER:
-                self._rejected(entry, status, content)
+                self._refused(run, status, content)
                 return 0.0
             case Answer.RETRY | Answer.HELD:
                 asked = parse_retry_after(headers.get("Retry-After"), self._now_ns() / 1e9)
                 return self._failed(str(status), f"HTTP {status}: {show(content)}", asked or 0.0)
+
+    def _next(self) -> tuple[list[Loaded], bytes]:
+        """The batches that go next, and the body that has them all; none if nothing waits."""
+        if not self._takes_any_order:
+            oldest = self._spool.oldest()
+            return ([oldest], oldest.body) if oldest is not None else ([], b"")
+        # A service in trouble is asked with one batch: it costs little to write it again and again.
+        batches_max = 1 if self._news.failures else COALESCED_BATCHES_MAX
+        run = self._spool.newest(
+            batches_max=batches_max, readings_max=COALESCED_READINGS_MAX, apart=self._apart
+        )
+        if not run:
+            return [], b""
+        if len(run) == 1 and run[0].entry.sequence > self._highest:
+            return run, run[0].body
+        try:
+            return run, wire.encode_batch(coalesce([each.batch for each in run]))
+        except WireError as error:
+            log.debug("batches of a backlog go one by one: %s", error)
+            self._keep_apart(run)
+            return run[-1:], run[-1].body
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
@@ -341,6 +375,17 @@ class Shipper:
         pause = pause_seconds(self._news.failures, self._pause_seconds_max, self._random)
         return max(pause, asked_seconds)
 
+    def _refused(self, run: list[Loaded], status: int, content: bytes) -> None:
+        """The service can never accept this. Which batch is bad shows when each comes alone."""
+        if len(run) == 1:
+            self._rejected(run[0].entry, status, content)
+        else:
+            self._keep_apart(run)
+            self._spool.put_back()
+
+    def _keep_apart(self, run: list[Loaded]) -> None:
+        self._apart = range(run[0].entry.sequence, run[-1].entry.sequence + 1)
+
     def _rejected(self, entry: Entry, status: int, content: bytes) -> None:
         """Move the batch to rejected/: the service works and can never accept this one."""
         log.warning(
@@ -351,10 +396,17 @@ class Shipper:
         self._meter.add("fabric_agent_rejected_samples_total", entry.samples, status=str(status))
         self._news.delivered(now_ns=self._monotonic_ns(), waiting=len(self._spool))
 
-    def _delivered(self, entry: Entry, receipt: wire.Receipt) -> None:
-        self._spool.remove(entry)
-        self._meter.add("fabric_agent_shipped_batches_total")
-        self._meter.add("fabric_agent_shipped_samples_total", entry.samples)
+    def _delivered(self, run: list[Loaded], receipt: wire.Receipt) -> None:
+        self._takes_any_order = receipt.any_order is True
+        self._highest = max(self._highest, run[-1].entry.sequence)
+        for loaded in run:
+            self._spool.remove(loaded.entry)
+        self._meter.add("fabric_agent_shipped_batches_total", len(run))
+        self._meter.add(
+            "fabric_agent_shipped_samples_total", sum(each.entry.samples for each in run)
+        )
+        if len(run) > 1:
+            self._meter.add("fabric_agent_shipped_coalesced_batches_total", len(run))
         self._meter.set("fabric_agent_service_up", 1)
         for rule, count in receipt.refused.items():
             if len(self._rules) < RULES_MAX:
@@ -364,7 +416,9 @@ class Shipper:
         if receipt.captures and self.take_request is not None:
             for request in receipt.captures[: wire.CAPTURES_MAX]:
                 self.take_request(request)
-        self._news.delivered(now_ns=self._monotonic_ns(), waiting=len(self._spool))
+        self._news.delivered(
+            now_ns=self._monotonic_ns(), waiting=len(self._spool), batches=len(run)
+        )
 
 
 def parse_receipt(content: bytes) -> wire.Receipt | None:

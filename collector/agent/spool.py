@@ -1,4 +1,4 @@
-"""Batches on disk that wait for the service: bounded, in order, one file each.
+"""Batches on disk that wait for the service: bounded, by number, one file each.
 
     <spool_dir>/lock                              held while an agent runs; names its process
     <spool_dir>/numbering                         which numbering, and the next sequence
@@ -26,8 +26,9 @@ import os
 import re
 import secrets
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Container, Mapping
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -68,6 +69,14 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return f"{self.sequence:020d}.{self.samples}.batch"
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A batch of the queue, as bytes and decoded."""
+
+    entry: Entry
+    body: bytes
+    batch: Batch
 
 
 class Numbering(msgspec.Struct, frozen=True):
@@ -112,16 +121,20 @@ class Spool:
         self._now_ns = now_ns
         self._meter = meter
         self._changed = threading.Condition()
-        self._queue: deque[Entry] = deque()
+        self._queue: OrderedDict[int, Entry] = OrderedDict()
+        """By sequence, in order."""
         self._bytes = 0
-        self._sending: Entry | None = None
+        self._sending: frozenset[int] = frozenset()
+        """Sequences of the batches that are being sent."""
+        self._numbered = 0
+        """The next sequence that the file `numbering` shows."""
         self._disk_failing = False
         self._numbering = Numbering("", "", 0)
         for reason in DROP_REASONS:
             meter.add(DROPPED_BATCHES, 0, reason=reason)
             meter.add(DROPPED_SAMPLES, 0, reason=reason)
         self._lock_file = _lock(directory)
-        self._load()
+        self._open()
         meter.ask("fabric_agent_spool_batches", lambda: len(self._queue))
         meter.ask("fabric_agent_spool_bytes", lambda: self._bytes)
         meter.ask("fabric_agent_spool_oldest_age_seconds", self.oldest_age_seconds)
@@ -148,8 +161,8 @@ class Spool:
         Takes no lock: a scrape must be answered while a slow disk holds up `put`.
         """
         try:
-            oldest = self._queue[0]
-        except IndexError:
+            oldest = next(iter(self._queue.values()))
+        except (StopIteration, RuntimeError, KeyError):  # none, or it changed under our eyes
             return 0.0
         return max(0.0, (self._now_ns() - oldest.written_ns) / 1e9)
 
@@ -178,7 +191,7 @@ class Spool:
             if self._disk_failing:
                 log.warning("spool: writing works again")
                 self._disk_failing = False
-            self._queue.append(entry)
+            self._queue[entry.sequence] = entry
             self._bytes += entry.size_bytes
             self._numbering = msgspec.structs.replace(
                 self._numbering, next_sequence=entry.sequence + 1
@@ -186,13 +199,13 @@ class Spool:
             self._changed.notify_all()
 
     def _make_room(self, *, batches: int, size_bytes: int) -> None:
-        """Drop the oldest until so much more fits; last the one being sent: it may arrive."""
+        """Drop the oldest until so much more fits; last those being sent: they may arrive."""
         while self._queue and (
             self._bytes + size_bytes > self._bytes_max
             or len(self._queue) + batches > self._batches_max
         ):
-            is_sent = self._queue[0] is self._sending and len(self._queue) > 1
-            dropped = self._queue[1 if is_sent else 0]
+            waiting = (each for each in self._queue if each not in self._sending)
+            dropped = self._queue[next(waiting, next(iter(self._queue)))]
             self._discard(dropped)
             self._count_drop("spool_full", dropped.samples)
 
@@ -208,28 +221,58 @@ class Spool:
         with self._changed:
             self._changed.notify_all()
 
-    def oldest(self) -> tuple[Entry, bytes, Batch] | None:
-        """The oldest good batch, as bytes and decoded: being sent until removed or put back."""
-        while True:
-            with self._changed:
-                if not self._queue or self._lock_file < 0:
-                    return None
-                entry = self._queue[0]
-                try:
-                    body = (self._batches / entry.name).read_bytes()
-                    batch = decode_batch(body)
-                except (OSError, WireError) as error:
-                    log.warning("spool: batch %s is broken, set aside: %s", entry.name, error)
-                    self._discard(entry, into=self._aside)
-                    self._count_drop("corrupt", entry.samples)
-                else:
-                    self._sending = entry
-                    return entry, body, batch
+    def oldest(self) -> Loaded | None:
+        """The oldest good batch: being sent until removed or put back."""
+        with self._changed:
+            while self._queue and self._lock_file >= 0:
+                loaded = self._load(next(iter(self._queue.values())))
+                if loaded is not None:
+                    self._sending = frozenset({loaded.entry.sequence})
+                    return loaded
+            return None
+
+    def newest(
+        self, *, batches_max: int, readings_max: int, apart: Container[int] = ()
+    ) -> list[Loaded]:
+        """The newest good batch with those right before it, in order: being sent, as `oldest`.
+
+        They follow each other in number and have one numbering, one agent and the same common
+        labels. At least one, if any waits; no more batches and readings than that. Those in
+        ``apart`` come alone.
+        """
+        found: list[Loaded] = []
+        with self._changed:
+            while self._queue and not found and self._lock_file >= 0:
+                for entry in [*islice(reversed(self._queue.values()), batches_max)]:
+                    run = [*(each.entry for each in found), entry]
+                    is_apart = any(each.sequence in apart for each in run)
+                    is_large = sum(each.samples for each in run) > readings_max
+                    if found and (is_apart or is_large):
+                        break
+                    loaded = self._load(entry)
+                    if loaded is None:
+                        continue  # the next one does not follow, unless none was found yet
+                    if found and not follows(found[-1], loaded):
+                        break
+                    found.append(loaded)
+            self._sending = frozenset(each.entry.sequence for each in found)
+        return found[::-1]
+
+    def _load(self, entry: Entry) -> Loaded | None:
+        """The batch of this entry; one that is broken is set aside and counted."""
+        try:
+            body = (self._batches / entry.name).read_bytes()
+            return Loaded(entry, body, decode_batch(body))
+        except (OSError, WireError) as error:
+            log.warning("spool: batch %s is broken, set aside: %s", entry.name, error)
+            self._discard(entry, into=self._aside)
+            self._count_drop("corrupt", entry.samples)
+            return None
 
     def put_back(self) -> None:
-        """Keep the oldest batch: the attempt to send it has failed."""
+        """Keep what is being sent: the attempt has failed."""
         with self._changed:
-            self._sending = None
+            self._sending = frozenset()
 
     def remove(self, entry: Entry) -> None:
         """Forget a batch that the service has acknowledged."""
@@ -246,11 +289,11 @@ class Spool:
 
         A closed spool is another agent's: it will send the batch again, which changes nothing.
         """
-        if self._lock_file < 0 or entry not in self._queue:
+        if self._lock_file < 0 or entry.sequence not in self._queue:
             return
-        if entry is self._sending:
-            self._sending = None
-        if entry == self._queue[-1]:
+        self._sending -= {entry.sequence}
+        # Before the last batch that shows it is gone; after an outage the newest is gone first.
+        if entry.sequence >= self._numbered and entry.sequence == next(reversed(self._queue)):
             self._write_numbering()
         path = self._batches / entry.name
         try:
@@ -261,7 +304,7 @@ class Spool:
         except OSError as error:
             # It comes back after a restart and is then a resend, which the service recognises.
             log.warning("spool: cannot remove %s: %s", path, error)
-        self._queue.remove(entry)
+        del self._queue[entry.sequence]
         self._bytes -= entry.size_bytes
 
     def _count_drop(self, reason: str, samples: int) -> None:
@@ -270,16 +313,16 @@ class Spool:
 
     # --- opening and closing ---------------------------------------------------------------
 
-    def _load(self) -> None:
+    def _open(self) -> None:
         try:
             for folder in (self._batches, self._rejected, self._aside):
                 folder.mkdir(exist_ok=True)
-            self._queue.extend(self._list_batches())
+            self._queue.update((entry.sequence, entry) for entry in self._list_batches())
         except OSError as error:
             self.close()
             msg = f"spool {self.directory}: {error}"
             raise SpoolError(msg) from error
-        self._bytes = sum(entry.size_bytes for entry in self._queue)
+        self._bytes = sum(entry.size_bytes for entry in self._queue.values())
         self._numbering = self._load_numbering()
         self._write_numbering()
         self._make_room(batches=0, size_bytes=0)
@@ -309,7 +352,7 @@ class Spool:
 
     def _load_numbering(self) -> Numbering:
         """The stored numbering if it is this boot's, else a new one that goes on counting."""
-        after_queue = self._queue[-1].sequence + 1 if self._queue else 0
+        after_queue = next(reversed(self._queue)) + 1 if self._queue else 0
         try:
             stored = msgspec.json.decode(
                 (self.directory / "numbering").read_bytes(), type=Numbering
@@ -331,9 +374,11 @@ class Spool:
         path = self.directory / "numbering"
         try:
             _write(path, msgspec.json.encode(self._numbering))
+            self._numbered = self._numbering.next_sequence
         except OSError as error:
             # Without the file the next start makes a new numbering, which is safe.
             log.warning("spool: cannot write %s, removing it: %s", path, error)
+            self._numbered = 0
             _unlink_quietly(path)
 
     def close(self) -> None:
@@ -367,6 +412,17 @@ class Spool:
             log.warning("spool: %s cannot be used, sources start afresh: %s", path, error)
             return {}
         return state.sources if state.host_boot_id == self._host_boot_id != "" else {}
+
+
+def follows(later: Loaded, earlier: Loaded) -> bool:
+    """Whether a batch is the next one of the same numbering of one agent, with the same labels."""
+    one, other = earlier.batch, later.batch
+    return (one.agent, one.boot, one.sequence + 1, one.common) == (
+        other.agent,
+        other.boot,
+        other.sequence,
+        other.common,
+    )
 
 
 def _lock(directory: Path) -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from collector.agent.meter import Meter
-from collector.agent.spool import Spool
+from collector.agent.spool import Loaded, Spool
 from collector.contract import wire
 from tests.doubles.fakes import sample
 from tests.tools.cut import CUT
@@ -33,7 +33,7 @@ class SpoolMachine(RuleBasedStateMachine):
         self.host_boot = 0
         self.waiting: list[tuple[str, int, int]] = []
         self.gone: set[tuple[str, int]] = set()
-        self.is_sending = False
+        self.sending: set[tuple[str, int]] = set()
         self.dropped = 0
         self.dropped_samples = 0
         self.used: set[tuple[str, int]] = set()
@@ -70,42 +70,68 @@ class SpoolMachine(RuleBasedStateMachine):
             self.dropped_samples += samples
         # What the bound pushed out must be the oldest that is not being sent, and counted.
         while len(self.waiting) > len(self.spool):
-            is_second = self.is_sending and len(self.waiting) > 2
-            boot, sequence, lost = self.waiting.pop(1 if is_second else 0)
-            self.gone.add((boot, sequence))
-            self.is_sending = self.is_sending and is_second
+            before = self.waiting[:-1] or self.waiting
+            lost = next((one for one in before if one[:2] not in self.sending), before[0])
+            self.take(lost)
             self.dropped += 1
-            self.dropped_samples += lost
+            self.dropped_samples += lost[2]
+
+    def take(self, one: tuple[str, int, int]) -> None:
+        self.waiting.remove(one)
+        self.gone.add(one[:2])
+        self.sending.discard(one[:2])
 
     @precondition(lambda self: self.waiting)
     @rule()
     def send(self) -> None:
         assert self.spool.oldest() is not None
-        self.is_sending = True
+        self.sending = {self.waiting[0][:2]}
 
-    def take_oldest(self) -> tuple[str, int, int]:
-        boot, sequence, samples = self.waiting.pop(0)
-        self.gone.add((boot, sequence))
-        self.is_sending = False
-        return boot, sequence, samples
+    @rule(batches_max=st.integers(1, 4), readings_max=st.integers(1, 100))
+    def send_newest(self, batches_max: int, readings_max: int) -> None:
+        self.newest(batches_max, readings_max)
+
+    def newest(self, batches_max: int, readings_max: int) -> list[Loaded]:
+        run = self.spool.newest(batches_max=batches_max, readings_max=readings_max)
+        expected = self.waiting[-1:]
+        for one in self.waiting[-2::-1]:
+            is_next = (one[0], one[1] + 1) == expected[0][:2]
+            readings = one[2] + sum(each[2] for each in expected)
+            if not is_next or len(expected) == batches_max or readings > readings_max:
+                break
+            expected.insert(0, one)
+        shown = [(each.batch.boot, each.batch.sequence, each.entry.samples) for each in run]
+        assert shown == expected
+        self.sending = {one[:2] for one in expected}
+        return run
 
     @precondition(lambda self: self.waiting)
     @rule()
     def acknowledge(self) -> None:
         oldest = self.spool.oldest()
         assert oldest is not None
-        entry, _, batch = oldest
-        assert (batch.boot, batch.sequence, entry.samples) == self.take_oldest()
+        entry, batch = oldest.entry, oldest.batch
+        assert (batch.boot, batch.sequence, entry.samples) == self.waiting[0]
+        self.sending = set()
+        self.take(self.waiting[0])
         self.spool.remove(entry)
         self.spool.remove(entry)  # a second time changes nothing
+
+    @rule(batches_max=st.integers(1, 4))
+    def acknowledge_newest(self, batches_max: int) -> None:
+        for loaded in self.newest(batches_max, 10_000):
+            key = (loaded.batch.boot, loaded.batch.sequence, loaded.entry.samples)
+            self.take(key)
+            self.spool.remove(loaded.entry)
 
     @precondition(lambda self: self.waiting)
     @rule()
     def reject(self) -> None:
         oldest = self.spool.oldest()
         assert oldest is not None
-        self.take_oldest()
-        self.spool.reject(oldest[0])
+        self.sending = set()
+        self.take(self.waiting[0])
+        self.spool.reject(oldest.entry)
 
     @rule(is_writing=st.booleans(), reboots=st.booleans())
     def crash(self, *, is_writing: bool, reboots: bool) -> None:
@@ -113,7 +139,7 @@ class SpoolMachine(RuleBasedStateMachine):
             half = self.folder / "spool" / "batches" / "00000000000000000099.1.batch.writing"
             half.write_bytes(b"half a batch")
         os.close(self.spool._lock_file)  # the kernel does this; nothing else happens
-        self.is_sending = False
+        self.sending = set()
         self.host_boot += reboots
         self.open()
 
@@ -125,14 +151,9 @@ class SpoolMachine(RuleBasedStateMachine):
         on_disk = list((self.folder / "spool" / "batches").iterdir())
         assert len(on_disk) == len(self.waiting)
         assert sum(path.stat().st_size for path in on_disk) == self.spool.size_bytes <= BYTES_MAX
-        oldest = self.spool.oldest()
-        if oldest is None:
-            assert not self.waiting
-        else:
-            assert (oldest[2].boot, oldest[2].sequence, oldest[0].samples) == self.waiting[0]
-            assert (oldest[2].boot, oldest[2].sequence) not in self.gone
-            if not self.is_sending:
-                self.spool.put_back()
+        names = sorted(path.name for path in on_disk)
+        assert names == [f"{number:020}.{samples}.batch" for _, number, samples in self.waiting]
+        assert not self.gone & {one[:2] for one in self.waiting}
         counted = [
             sum(
                 self.meter.value(f"fabric_agent_dropped_{what}_total", reason=reason) or 0

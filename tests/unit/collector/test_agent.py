@@ -172,8 +172,8 @@ def test_a_flush_writes_batches_within_their_bound_with_the_agent_s_own_numbers(
     flusher.flush()
     found = []
     while (oldest := spool.oldest()) is not None:
-        found.append(oldest[2])
-        spool.remove(oldest[0])
+        found.append(oldest.batch)
+        spool.remove(oldest.entry)
     assert [batch.sample_count for batch in found] == [4, 4, 2]
     assert [batch.sequence for batch in found] == [0, 1, 2]
     assert {(batch.agent, batch.boot) for batch in found} == {("node-0", spool.boot)}

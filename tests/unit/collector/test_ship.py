@@ -2,6 +2,7 @@
 
 import email.utils
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -30,14 +31,34 @@ from collector.contract.errors import SettingsError
 from collector.contract.units import NS
 from tests.doubles.fakes import HandClock, sample
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 Recipe = Callable[[wire.Batch], httpx.Response]
 
 
 def accept(batch: wire.Batch, refused: dict[str, int] | None = None) -> httpx.Response:
     receipt = wire.Receipt(
-        boot=batch.boot, sequence=batch.sequence, stored=batch.sample_count, refused=refused or {}
+        boot=batch.boot,
+        sequence=batch.sequence,
+        stored=batch.sample_count,
+        refused=refused or {},
+        any_order=True,
     )
     return httpx.Response(200, content=msgspec.json.encode(receipt))
+
+
+def accept_as_of_old(batch: wire.Batch) -> httpx.Response:
+    receipt = wire.Receipt(boot=batch.boot, sequence=batch.sequence, stored=batch.sample_count)
+    return httpx.Response(200, content=msgspec.json.encode(receipt))
+
+
+def numbers(batch: wire.Batch) -> tuple[int, int]:
+    """The first and the last of the batches that a request holds."""
+    first = batch.backlog_first
+    return batch.sequence if first is None else first, batch.sequence
 
 
 class Bench:
@@ -56,6 +77,8 @@ class Bench:
         self.recipe: Recipe = accept
         self.requests: list[httpx.Request] = []
         self.delivered: list[int] = []
+        self.runs: list[tuple[int, int]] = []
+        self.readings: list[tuple[str, float, int]] = []
         self.token = "secret"  # noqa: S105 - of a test
         self.shipper = Shipper(
             self.spool,
@@ -73,13 +96,16 @@ class Bench:
         batch = wire.decode_batch(request.content)
         response = self.recipe(batch)
         if response.status_code == 200:
-            self.delivered.append(batch.sequence)
+            self.runs.append(numbers(batch))
+            self.delivered += range(self.runs[-1][0], self.runs[-1][1] + 1)
+            self.readings += readings_of(batch)
         return response
 
     def put(self, count: int = 1) -> None:
         for _ in range(count):
+            at_ns = self.spool.next_sequence * 5 * NS
             batch = wire.pack_batch(
-                [sample("m", 1), sample("n", 2)],
+                [sample("m", 1, at_ns), sample("n", 2, at_ns)],
                 agent="a",
                 boot=self.spool.boot,
                 sequence=self.spool.next_sequence,
@@ -90,6 +116,13 @@ class Bench:
 
     def value(self, metric: str, **labels: str) -> float | None:
         return self.meter.value(f"fabric_agent_{metric}", **labels)
+
+
+def readings_of(batch: wire.Batch) -> list[tuple[str, float, int]]:
+    rows = batch.series_rows()
+    index, value = memoryview(batch.index).cast("I"), memoryview(batch.value).cast("d")
+    times = memoryview(batch.time_ms).cast("q")
+    return [(rows[i][0], v, t) for i, v, t in zip(index, value, times, strict=True)]
 
 
 @pytest.fixture
@@ -115,19 +148,146 @@ def test_the_clock_is_compared_with_the_date_of_answers(bench: Bench) -> None:
     assert bench.value("clock_offset_seconds") == pytest.approx(-240, abs=1), "no date, no news"
 
 
-def test_batches_are_sent_in_order_and_removed_when_acknowledged(bench: Bench) -> None:
-    bench.put(3)
-    assert [bench.shipper.step() for _ in range(4)] == [0.0, 0.0, 0.0, None]
-    assert bench.delivered == [0, 1, 2]
+def test_a_batch_is_removed_when_it_is_acknowledged(bench: Bench) -> None:
+    for _ in range(3):
+        bench.put()
+        assert [bench.shipper.step() for _ in range(2)] == [0.0, None]
+    assert bench.runs == [(0, 0), (1, 1), (2, 2)]
+    assert all(b"first" not in zstd.decompress(each.content) for each in bench.requests)
     assert len(bench.spool) == 0
     assert bench.value("shipped_batches_total") == 3
     assert bench.value("shipped_samples_total") == 6
+    assert bench.value("shipped_coalesced_batches_total") == 0
     assert bench.value("service_up") == 1
     request = bench.requests[0]
     assert request.url == "http://service/v1/ingest"
     assert request.headers["Content-Type"] == wire.CONTENT_TYPE
     assert request.headers["Content-Encoding"] == "zstd"
     assert request.headers["Authorization"] == "Bearer secret"
+
+
+# --- a backlog ---------------------------------------------------------------------------------
+
+
+def after_an_outage(bench: Bench, batches: int) -> None:
+    """The service has answered once, then it was away while so many batches were written."""
+    bench.put()
+    bench.shipper.step()
+    bench.recipe = lambda _: httpx.Response(503)
+    bench.put(batches)
+    assert bench.shipper.step()
+    bench.recipe = accept
+
+
+def test_the_newest_go_first_and_the_backlog_follows_coalesced(bench: Bench) -> None:
+    after_an_outage(bench, 150)
+    bench.shipper.step()
+    assert bench.runs == [(0, 0), (150, 150)], "a service in trouble is asked with one batch"
+    bench.put()
+    bench.shipper.step()
+    bench.shipper.step()
+    bench.put()
+    assert [bench.shipper.step() for _ in range(4)] == [0.0, 0.0, 0.0, None]
+    assert bench.runs[2:] == [(151, 151), (90, 149), (152, 152), (30, 89), (1, 29)]
+    assert sorted(bench.delivered) == list(range(153)), "each once"
+    assert len(bench.spool) == 0
+    assert sorted(bench.readings, key=lambda one: (one[2], one[0])) == [
+        (name, value, number * 5_000)
+        for number in range(153)
+        for name, value in (("m", 1.0), ("n", 2.0))
+    ]
+    assert bench.value("shipped_batches_total") == 153
+    assert bench.value("shipped_samples_total") == 306
+    assert bench.value("shipped_coalesced_batches_total") == 149
+
+
+def test_a_service_of_before_gets_the_oldest_first_one_by_one(bench: Bench) -> None:
+    bench.recipe = accept_as_of_old
+    bench.put(3)
+    assert [bench.shipper.step() for _ in range(4)] == [0.0, 0.0, 0.0, None]
+    assert bench.runs == [(0, 0), (1, 1), (2, 2)]
+    bench.put(3)
+    bench.recipe = accept
+    bench.shipper.step()
+    bench.recipe = accept_as_of_old
+    assert [bench.shipper.step() for _ in range(2)] == [0.0, None]
+    bench.put(2)
+    bench.shipper.step()
+    assert bench.runs[3:] == [(3, 3), (4, 5), (6, 6)], "what the last receipt said counts"
+
+
+def test_a_receipt_that_is_lost_makes_a_resend_of_the_same_rows(bench: Bench) -> None:
+    after_an_outage(bench, 20)
+    bench.shipper.step()
+    arrived: list[wire.Batch] = []
+
+    def lose(batch: wire.Batch) -> httpx.Response:
+        arrived.append(batch)
+        raise httpx.ReadTimeout("the answer is lost")
+
+    bench.recipe = lose
+    bench.shipper.step()
+    assert len(bench.spool) == 19
+    bench.recipe = accept
+    bench.put()
+    while bench.shipper.step() is not None:
+        pass
+    assert bench.runs[2:] == [(21, 21), (1, 19)]
+    resent = {one for one in bench.readings if 5_000 <= one[2] <= 19 * 5_000}
+    assert resent == set(readings_of(arrived[0]))
+
+
+def test_of_batches_that_are_refused_together_only_the_bad_one_steps_aside(bench: Bench) -> None:
+    after_an_outage(bench, 9)
+    bad = 4
+
+    def refuse(batch: wire.Batch) -> httpx.Response:
+        first, last = numbers(batch)
+        return httpx.Response(422) if first <= bad <= last else accept(batch)
+
+    bench.recipe = refuse
+    while bench.shipper.step() is not None:
+        pass
+    assert sorted(bench.delivered) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert len(bench.requests) == 2 + 1 + 1 + 8, "the newest, all together, each alone"
+    [rejected] = (bench.spool.directory / "rejected").iterdir()
+    assert int(rejected.name.partition(".")[0]) == bad
+    assert bench.value("rejected_batches_total", status="422") == 1
+
+
+def test_batches_that_are_too_much_together_go_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "SAMPLES_MAX", 5)
+    after_an_outage(bench, 4)
+    while bench.shipper.step() is not None:
+        pass
+    assert bench.runs == [(0, 0), (4, 4), (3, 3), (2, 2), (1, 1)]
+
+
+def test_an_agent_that_was_started_again_asks_with_the_oldest_first(bench: Bench) -> None:
+    """It does not know the service yet."""
+    bench.put(4)
+    while bench.shipper.step() is not None:
+        pass
+    assert bench.runs == [(0, 0), (1, 3)]
+
+
+def test_stopping_delivers_the_newest_first(bench: Bench) -> None:
+    after_an_outage(bench, 100)
+    bench.shipper.step()
+    requests = len(bench.requests)
+
+    def slow(batch: wire.Batch) -> httpx.Response:
+        bench.clock.advance(3)
+        return accept(batch)
+
+    bench.recipe = slow
+    bench.shipper.stop(2.0)
+    bench.shipper.run()
+    assert len(bench.requests) == requests + 1
+    assert bench.runs[-1] == (40, 99)
+    assert len(bench.spool) == 39
 
 
 def test_without_a_token_no_authorization_is_sent(bench: Bench) -> None:
@@ -159,6 +319,8 @@ def test_a_service_in_trouble_is_asked_again(bench: Bench, status: int) -> None:
     bench.recipe = accept
     bench.shipper.step()
     assert bench.delivered == [0]
+    bench.shipper.step()
+    assert bench.delivered == [0, 1]
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 405])

@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,8 +63,8 @@ def put(spool: Spool, samples: int = 1) -> bytes:
 def sequences(spool: Spool) -> list[int]:
     found = []
     while (oldest := spool.oldest()) is not None:
-        found.append(oldest[0].sequence)
-        spool.remove(oldest[0])
+        found.append(oldest.entry.sequence)
+        spool.remove(oldest.entry)
     return found
 
 
@@ -73,12 +74,81 @@ def test_batches_come_back_in_order_as_they_were_put(box: Box) -> None:
     for sequence, expected in enumerate(bodies):
         oldest = spool.oldest()
         assert oldest is not None
-        entry, body, batch = oldest
+        entry, body, batch = oldest.entry, oldest.body, oldest.batch
         assert (entry.sequence, entry.samples, body) == (sequence, sequence + 1, expected)
         assert (batch.boot, batch.sequence) == (spool.boot, sequence)
         spool.remove(entry)
     assert spool.oldest() is None
     assert spool.size_bytes == 0
+
+
+def newest(spool: Spool, batches_max: int = 60, **more: Any) -> list[int]:  # noqa: ANN401
+    run = spool.newest(batches_max=batches_max, **{"readings_max": 1000, **more})
+    return [each.entry.sequence for each in run]
+
+
+def test_the_newest_come_as_a_run_within_its_bounds(box: Box) -> None:
+    spool = box.open()
+    for _ in range(6):
+        put(spool, 10)
+    assert newest(spool) == [0, 1, 2, 3, 4, 5]
+    assert newest(spool, batches_max=2) == [4, 5]
+    assert newest(spool, readings_max=35) == [3, 4, 5]
+    assert newest(spool, readings_max=1) == [5], "one at least"
+    assert newest(spool, apart=range(5, 6)) == [5]
+    assert newest(spool, apart=range(2, 4)) == [4, 5]
+    [_, last] = spool.newest(batches_max=2, readings_max=1000)
+    spool.remove(last.entry)
+    put(spool, 10)
+    assert newest(spool) == [6], "another one lies between"
+
+
+def test_a_run_ends_where_the_numbering_or_the_labels_change(box: Box) -> None:
+    spool = box.open()
+    put(spool)
+    spool.close()
+    spool = box.open(host_boot_id="boot-2")
+    put(spool)
+    put(spool)
+    assert newest(spool) == [1, 2]
+
+
+def test_a_broken_batch_ends_a_run_and_the_newest_good_one_comes(box: Box) -> None:
+    spool = box.open()
+    for _ in range(6):
+        put(spool, 2)
+    names = sorted(path.name for path in (box.folder / "batches").iterdir())
+    for broken in (2, 5):
+        (box.folder / "batches" / names[broken]).write_bytes(b"")
+    assert newest(spool, batches_max=1) == [4]
+    assert newest(spool) == [3, 4]
+    assert box.dropped("corrupt") == (2, 4)
+
+
+def test_batches_that_are_being_sent_are_dropped_last(box: Box) -> None:
+    spool = box.open(batches_max=3)
+    for _ in range(3):
+        put(spool)
+    assert newest(spool, batches_max=2) == [1, 2]
+    put(spool)
+    assert box.dropped("spool_full") == (1, 1)
+    put(spool)
+    assert [path.name[18:20] for path in sorted((box.folder / "batches").iterdir())] == [
+        "01",
+        "02",
+        "04",
+    ]
+
+
+def test_a_sequence_is_not_used_twice_when_the_newest_are_gone_first(box: Box) -> None:
+    spool = box.open()
+    for _ in range(4):
+        put(spool)
+    for loaded in spool.newest(batches_max=2, readings_max=1000):
+        spool.remove(loaded.entry)
+    os.close(spool._lock_file)  # as a crash does: nothing is written
+    again = box.open()
+    assert (again.next_sequence, len(again)) == (4, 2)
 
 
 def test_a_restart_keeps_batches_numbering_and_sequence(box: Box) -> None:
@@ -104,7 +174,7 @@ def test_a_reboot_of_the_host_starts_another_numbering_that_counts_on(box: Box) 
     assert rebooted.next_sequence == 1
     oldest = rebooted.oldest()
     assert oldest is not None
-    assert oldest[2].boot == spool.boot
+    assert oldest.batch.boot == spool.boot
 
 
 def test_without_a_boot_id_every_start_is_another_numbering(box: Box) -> None:
@@ -166,7 +236,7 @@ def test_a_sequence_is_not_used_twice_after_a_drop_and_a_crash(box: Box) -> None
     put(spool)
     oldest = spool.oldest()
     assert oldest is not None
-    spool.reject(oldest[0])
+    spool.reject(oldest.entry)
     os.close(spool._lock_file)  # as a crash does: nothing is written
     assert box.open().next_sequence == 1
 
@@ -181,7 +251,7 @@ def test_broken_batches_are_set_aside_and_the_next_one_comes(box: Box) -> None:
     (box.folder / "batches" / names[2]).unlink()
     oldest = spool.oldest()
     assert oldest is not None
-    assert oldest[0].sequence == 3
+    assert oldest.entry.sequence == 3
     assert box.dropped("corrupt") == (3, 6)
     assert sorted(path.name for path in (box.folder / "aside").iterdir()) == names[:2]
 
@@ -230,7 +300,7 @@ def test_rejected_batches_are_kept_for_a_person_up_to_a_bound(box: Box) -> None:
         put(spool)
         oldest = spool.oldest()
         assert oldest is not None
-        spool.reject(oldest[0])
+        spool.reject(oldest.entry)
     assert len(list((box.folder / "rejected").iterdir())) == REJECTED_FILES_MAX
     assert spool.size_bytes == 0
 
@@ -255,7 +325,7 @@ def test_a_late_answer_changes_nothing_in_a_closed_spool(box: Box) -> None:
     oldest = spool.oldest()
     assert oldest is not None
     spool.close()
-    spool.remove(oldest[0])
+    spool.remove(oldest.entry)
     assert sequences(box.open()) == [0]
 
 
