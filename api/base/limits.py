@@ -34,8 +34,8 @@ HEADER_SECONDS: Final = 10.0
 HEADER_BYTES_MAX: Final = 64 << 10
 """A request's headers; browsers send a few thousand bytes. → the connection ends"""
 
-CONNECTIONS_MAX: Final = 8_192
-"""Connections at once: agents of 4,000 hosts, with room for people; 50 kB each. → 503, it ends"""
+CONNECTIONS_MAX: Final = 16_384
+"""Connections at once: agents of 10,000 hosts, with room for people; 50 kB each. → 503, it ends"""
 
 CONNECTIONS_PER_ADDRESS_MAX: Final = 1_024
 """Connections of one address: a proxy's or a NAT gateway's, with room. → 503, and it ends"""

@@ -42,6 +42,8 @@ IDLE_SECONDS = 60.0
 PAUSE_SECONDS_FIRST = 0.5
 PAUSE_SECONDS_MIN = 0.05
 """Full jitter may draw zero; even then an agent sends at most twenty requests a second."""
+BACKLOG_PAUSE_SECONDS_MAX = 2.0
+"""The longest pause between two parts of a backlog; what is fresh waits for it, too."""
 RETRY_AFTER_SECONDS_MAX = 300.0
 """The longest pause that a service may ask for. More is a mistake of its clock, and costs spool."""
 ANSWER_BYTES_MAX = 64 << 10
@@ -90,6 +92,28 @@ def pause_seconds(attempt: int, seconds_max: float, random: Random) -> float:
     """How long to wait after this many failures in a row: full jitter, doubling, bounded."""
     doubled = PAUSE_SECONDS_FIRST * 2.0 ** min(attempt - 1, 30)
     return max(PAUSE_SECONDS_MIN, random.uniform(0.0, min(seconds_max, doubled)))
+
+
+def backlog_seconds(took_seconds: float, random: Random) -> float:
+    """How long to wait after a part of a backlog: about as long as it took, bounded.
+
+    So a backlog takes half of the time at most, and less of a service that is busy: the fresh
+    batches of other agents have room.
+    """
+    return min(random.uniform(0.5, 1.5) * took_seconds, BACKLOG_PAUSE_SECONDS_MAX)
+
+
+def retry_seconds(failures: int, asked_seconds: float, seconds_max: float, random: Random) -> float:
+    """How long to wait after this many failures in a row, if the service asked for a pause.
+
+    Never less than it asked for. On top of that, a random part of as long again, or of the usual
+    pause if that is longer: a busy service asks all agents for the same pause, and those who came
+    together must not come together again.
+    """
+    if not asked_seconds:
+        return pause_seconds(failures, seconds_max, random)
+    doubled = PAUSE_SECONDS_FIRST * 2.0 ** min(failures - 1, 30)
+    return asked_seconds + random.uniform(0.0, max(asked_seconds, min(seconds_max, doubled)))
 
 
 def parse_retry_after(text: str | None, now_seconds: float) -> float | None:
@@ -245,6 +269,8 @@ class Shipper:
         self._rules: set[str] = set()
         self._takes_any_order = False
         """Whether the service has said so; one that was not asked yet may be of before."""
+        self._refusals = 0
+        """Answers in a row that asked for a pause."""
         self._highest = -1
         """The highest sequence that was delivered: what is below it is of a backlog."""
         self._apart = range(0)
@@ -313,10 +339,11 @@ class Shipper:
                     detail = f"its answer is no receipt for this batch: {show(content)}"
                     return self._failed("receipt", detail)
                 self._delivered(run, receipt)
+                is_backlog = len(run) > 1
                 offset = clock_offset(headers.get("Date"), self._now_ns() / 1e9)
                 if offset is not None:
                     self._meter.set("fabric_agent_clock_offset_seconds", offset)
-                return 0.0
+                return backlog_seconds(seconds, self._random) if is_backlog else 0.0
             case Answer.NEVER:
                 self._refused(run, status, content)
                 return 0.0
@@ -372,8 +399,10 @@ class Shipper:
         self._news.failed(
             kind=kind, detail=detail, now_ns=self._monotonic_ns(), waiting=len(self._spool)
         )
-        pause = pause_seconds(self._news.failures, self._pause_seconds_max, self._random)
-        return max(pause, asked_seconds)
+        # A service that asks for a pause is there: pauses begin anew, however long it was away.
+        self._refusals = self._refusals + 1 if asked_seconds else 0
+        failures = self._refusals or self._news.failures
+        return retry_seconds(failures, asked_seconds, self._pause_seconds_max, self._random)
 
     def _refused(self, run: list[Loaded], status: int, content: bytes) -> None:
         """The service can never accept this. Which batch is bad shows when each comes alone."""
@@ -398,6 +427,7 @@ class Shipper:
 
     def _delivered(self, run: list[Loaded], receipt: wire.Receipt) -> None:
         self._takes_any_order = receipt.any_order is True
+        self._refusals = 0
         self._highest = max(self._highest, run[-1].entry.sequence)
         for loaded in run:
             self._spool.remove(loaded.entry)

@@ -26,6 +26,7 @@ from tests.bench import (
     query,
     simulator,
     snmp,
+    streams,
     verdict,
 )
 from tests.bench.processes import say
@@ -36,6 +37,7 @@ BENCHES = {
     "agent": agent.run,
     "bursts": bursts.run,
     "ingest": ingest.run,
+    "streams": streams.run,
     "query": query.run,
     "jobs": jobs.run,
     "verdict": verdict.run,

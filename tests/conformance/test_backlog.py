@@ -6,6 +6,8 @@ that is lost on the way. What is stored and what is answered must be the same.
 """
 
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import httpx
 import msgspec
 import pytest
 
+from api.data.ingest import commit
 from collector.agent.meter import Meter
 from collector.agent.ship import INGEST_PATH, Shipper
 from collector.agent.spool import Spool
@@ -265,3 +268,68 @@ def test_an_older_agent_and_an_older_service_understand_what_is_new() -> None:
     batch = wire.pack_batch([], agent="a", boot="b", sequence=9, sent_ms=0, common={})
     new = msgspec.msgpack.encode(msgspec.structs.replace(batch, first=4))
     assert msgspec.msgpack.decode(new, type=OldBatch).sequence == 9
+
+
+# --- many agents at once -----------------------------------------------------------------------
+
+AGENTS, EACH = 100, 6
+PENDING_ROWS = 100
+"""So few that the service refuses most of what comes at once."""
+
+
+def come_back(folder: Path, url: str, name: str, start_s: int) -> Counter[str]:
+    """An agent with a backlog, until all of it is delivered; its counts by metric."""
+    meter = Meter()
+    spool = Spool(
+        folder / name, bytes_max=1 << 24, host_boot_id="b", now_ns=time.time_ns, meter=meter
+    )
+    for number in range(EACH):
+        samples = [Sample(Series(SENT, PORT), number, (start_s + number) * NS)]
+        batch = wire.pack_batch(
+            samples,
+            agent=name,
+            boot=spool.boot,
+            sequence=number,
+            sent_ms=0,
+            common={"host": name},
+        )
+        spool.put(wire.encode_batch(batch), samples=1)
+    with httpx.Client(base_url=url, timeout=60) as client:
+        shipper = Shipper(
+            spool,
+            client,
+            token=str,
+            meter=meter,
+            monotonic_ns=time.monotonic_ns,
+            now_ns=time.time_ns,
+            pause_seconds_max=30.0,
+        )
+        while shipper.step() is not None:
+            pass  # the pauses are the simulated herd's (tests/unit/collector/test_herd.py)
+    spool.close()
+    names = ("shipped_batches_total", "shipped_coalesced_batches_total")
+    counts = {each: meter.value(f"fabric_agent_{each}") or 0 for each in names}
+    busy = meter.value("fabric_agent_send_failures_total", error="503") or 0
+    return Counter({**{each: int(count) for each, count in counts.items()}, "503": int(busy)})
+
+
+def test_many_agents_that_come_back_at_once_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_s = int(time.time()) - 60
+    monkeypatch.setattr(commit, "PENDING_ROWS_MAX", PENDING_ROWS)
+    with (
+        in_process(tmp_path) as service,
+        ThreadPoolExecutor(AGENTS) as threads,
+    ):
+        url = str(service.client.base_url)
+        done = [
+            threads.submit(come_back, tmp_path / "spools", url, f"node-{number}", start_s)
+            for number in range(AGENTS)
+        ]
+        total = sum((each.result() for each in done), Counter[str]())
+        rows = service.rows("SELECT count() AS n, uniqExact(series) AS s FROM samples FINAL")
+    assert rows == [{"n": AGENTS * EACH, "s": AGENTS}]
+    assert total["shipped_batches_total"] == AGENTS * EACH
+    assert total["503"], "the service had to refuse some"
+    assert total["shipped_coalesced_batches_total"], "a backlog is coalesced"

@@ -4,6 +4,7 @@ import email.utils
 import logging
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -24,6 +25,7 @@ from collector.agent.ship import (
     make_client,
     parse_retry_after,
     pause_seconds,
+    retry_seconds,
 )
 from collector.agent.spool import Spool
 from collector.contract import wire
@@ -187,7 +189,7 @@ def test_the_newest_go_first_and_the_backlog_follows_coalesced(bench: Bench) -> 
     bench.shipper.step()
     bench.shipper.step()
     bench.put()
-    assert [bench.shipper.step() for _ in range(4)] == [0.0, 0.0, 0.0, None]
+    assert [bench.shipper.step() for _ in range(4)][-1] is None
     assert bench.runs[2:] == [(151, 151), (90, 149), (152, 152), (30, 89), (1, 29)]
     assert sorted(bench.delivered) == list(range(153)), "each once"
     assert len(bench.spool) == 0
@@ -395,7 +397,50 @@ def test_a_receipt_for_another_sequence_deletes_nothing(bench: Bench) -> None:
 def test_retry_after_is_honoured(bench: Bench) -> None:
     bench.recipe = lambda _: httpx.Response(429, headers={"Retry-After": "17"})
     bench.put()
-    assert bench.shipper.step() == 17.0
+    pause = bench.shipper.step()
+    assert pause is not None
+    assert 17.0 <= pause <= 34.0
+
+
+def test_after_a_long_outage_a_busy_service_is_asked_again_soon(bench: Bench) -> None:
+    def away(_: wire.Batch) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    bench.recipe = away
+    bench.put()
+    for _ in range(20):
+        bench.shipper.step()
+    bench.recipe = lambda _: httpx.Response(503, headers={"Retry-After": "2"})
+    pauses = [bench.shipper.step() or 0.0 for _ in range(3)]
+    assert all(2.0 <= pause <= 4.0 for pause in pauses)
+
+
+def test_agents_that_were_told_the_same_pause_do_not_come_back_together() -> None:
+    random = Random(5)
+    for failures, longest in ((1, 4.0), (3, 4.0), (5, 10.0), (50, 32.0)):
+        pauses = [retry_seconds(failures, 2.0, 30.0, random) for _ in range(1000)]
+        assert min(pauses) >= 2.0, "never before it was asked to"
+        assert 0.9 * longest < max(pauses) <= longest
+        together = max(Counter(round(pause, 1) for pause in pauses).values())
+        assert together < 100, "a tenth of them in a tenth of a second, at most"
+
+
+def test_a_backlog_leaves_a_busy_service_time_for_others(bench: Bench) -> None:
+    after_an_outage(bench, 200)
+    bench.shipper.step()
+
+    for seconds, least, most in ((1.0, 0.5, 1.5), (20.0, 2.0, 2.0)):
+
+        def slow(batch: wire.Batch, seconds: float = seconds) -> httpx.Response:
+            bench.clock.advance(seconds)
+            return accept(batch)
+
+        bench.recipe = slow
+        pause = bench.shipper.step()
+        assert pause is not None
+        assert least <= pause <= most
+    bench.put()
+    assert bench.shipper.step() == 0.0, "a batch that is fresh makes nobody wait"
 
 
 def test_retry_after_reads_seconds_and_dates_and_is_capped() -> None:
