@@ -184,7 +184,7 @@ def test_a_field_of_the_wrong_type_is_a_batch_or_a_wire_error(
 ) -> None:
     fields = msgspec.msgpack.decode(msgspec.msgpack.encode(made[1]))
     decode_all(zstd.compress(msgspec.msgpack.encode({**fields, field: value})))
-    del fields[field]
+    fields.pop(field, None)  # `first` is not in a batch that is of no backlog
     decode_all(zstd.compress(msgspec.msgpack.encode(fields)))
 
 
