@@ -38,6 +38,7 @@ STEP_MAX = (1 << 63) - 1
 RECORDS_PER_INSERT = 500_000
 """Records that become columns at once: some 100 MB on the way."""
 
+WIDE_BITS = 64
 UNKNOWN_RANK = -1
 """In `steps`: the source does not name the rank."""
 
@@ -170,15 +171,24 @@ def spread(values: list[str], index: Int64s) -> pa.DictionaryArray:
     """The values at these places, each kept once."""
     codes: dict[str, int] = {}
     of_values = np.array([codes.setdefault(str(v), len(codes)) for v in values], dtype=np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(of_values[index]), pa.array(codes, pa.string()))
+    # Not safe: that looks at each code again, and they are places in the list by construction.
+    return pa.DictionaryArray.from_arrays(
+        pa.array(of_values[index]), pa.array(list(codes), pa.string()), safe=False
+    )
 
 
 def nullable(column: Int64s, kind: pa.DataType) -> pa.Array:
-    """The column with null for values that were not observed."""
+    """The column, which was checked to fit its type, with null for what was not observed.
+
+    Types of 64 bits are another view of the same numbers: to cast them would cost more than all
+    else.
+    """
     absent = column == ABSENT
-    if not absent.any():
-        return pa.array(column).cast(kind)
-    return pa.array(np.where(absent, 0, column), mask=absent).cast(kind)
+    if absent.any():
+        numbers = pa.array(np.where(absent, 0, column), mask=absent)
+    else:
+        numbers = pa.array(column)
+    return numbers.view(kind) if kind.bit_width == WIDE_BITS else numbers.cast(kind)
 
 
 # --- collectives as objects --------------------------------------------------------------------
@@ -257,25 +267,34 @@ def insert_all(
 def accept_steps(batch: Batch, acceptance: Acceptance, hosts: Hosts = ANY_HOST) -> Accepted:
     host = batch.common.get(HOST, "")
 
+    named: dict[tuple[str, str, str, str], str | None] = {}
+    """The rule that a step's names break. A batch has hundreds of steps and few names."""
+
     def refuse(span: StepSpan) -> str | None:
-        if not hosts.is_any and not hosts.allow(filter(None, [span.host or host])):
-            return FOREIGN_HOST
-        return refuse_step(span, host, acceptance)
+        key = (span.source, span.phase, span.host or host, span.job)
+        if key not in named:
+            named[key] = refuse_names(key, hosts)
+        rule = named[key]
+        if rule is not None:
+            return rule
+        is_sound = (
+            0 <= span.step <= STEP_MAX
+            and (span.rank is None or 0 <= span.rank <= RANK_MAX)
+            and 0 <= span.pid <= PID_MAX
+            and 0 <= span.start_ns <= span.end_ns
+        )
+        return acceptance.refuse(span.start_ns, span.end_ns) if is_sound else BAD_RECORD
 
     kept, refused = sort_out(batch.steps, refuse)
     return Accepted(step_rows(kept, host) if kept else None, refused)
 
 
-def refuse_step(span: StepSpan, host: str, acceptance: Acceptance) -> str | None:
-    sound = (
-        bool(span.source)
-        and all(is_word(text) for text in (span.source, span.phase, span.host or host, span.job))
-        and 0 <= span.step <= STEP_MAX
-        and (span.rank is None or 0 <= span.rank <= RANK_MAX)
-        and 0 <= span.pid <= PID_MAX
-        and 0 <= span.start_ns <= span.end_ns
-    )
-    return acceptance.refuse(span.start_ns, span.end_ns) if sound else BAD_RECORD
+def refuse_names(names: tuple[str, str, str, str], hosts: Hosts) -> str | None:
+    """The rule that a step's source, phase, host and job break, if any."""
+    source, _, host, _ = names
+    if not hosts.is_any and not hosts.allow(filter(None, [host])):
+        return FOREIGN_HOST
+    return None if source and all(map(is_word, names)) else BAD_RECORD
 
 
 def step_rows(spans: Sequence[StepSpan], host: str = "") -> pa.Table:
