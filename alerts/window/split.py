@@ -18,6 +18,8 @@ from collector.contract.records import ABSENT
 Values = TypeVar("Values", Ints, Codes)
 
 PAIRWISE = frozenset({Operation.SEND, Operation.RECV, Operation.SEND_RECV})
+KEYS_MAX = 1 << 62
+"""Numbers that fit into 64 bits, with a bit to spare."""
 TABLE_SHARE_MAX = 4
 """Of a column's rows: values that lie in a range of so many times that are numbered by a table."""
 
@@ -188,8 +190,19 @@ def to_lateness(rows: Records, first: Ints, columns: list[Ints]) -> Lateness:
 
 def medians(values: Ints, group: Ints) -> Ints:
     """The median of each group's values, the lower one of two; groups are 0, 1, 2…, none empty."""
-    order = np.lexsort((values, group))
+    if not len(values):
+        return values
     counts = np.bincount(group)
     ends = np.cumsum(counts)
-    middle: Ints = values[order][ends - counts + (counts - 1) // 2]
-    return middle
+    middle = ends - counts + (counts - 1) // 2
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if values.dtype.kind == "i" and span * len(counts) < KEYS_MAX:
+        # Group and value as one number: to sort numbers takes a tenth of the time of sorting rows.
+        key = group.astype(np.int64) * span
+        key += values - low
+        key.sort()
+        found: Ints = key[middle] - np.arange(len(counts)) * span + low
+        return found
+    chosen: Ints = values[np.lexsort((values, group))][middle]
+    return chosen
