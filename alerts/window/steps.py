@@ -97,6 +97,29 @@ def to_work(
     return ordered
 
 
+class Late(Columns, frozen=True, kw_only=True):
+    """Of a rank's collectives what tells how late it was, in any order; fields as of `Work`."""
+
+    rank: Codes
+    exit_ns: Ints
+    waited_ns: Ints
+    late_ns: Ints
+
+
+def to_late(records: Records, job_rank: Mapping[tuple[str, int], int]) -> Late:
+    """The same rows as `to_work` gives, in a fifth of its time."""
+    rows: Records = records.select(joinable(records))
+    index = operation_index(rows)
+    late = Late(
+        rank=job_ranks_of_rows(rows, job_rank),
+        exit_ns=rows.exit_ns,
+        waited_ns=reduced(np.maximum, rows.entry_ns, starts_of(index))[index],
+        late_ns=rows.entry_ns - medians(rows.entry_ns, index)[index],
+    )
+    known: Late = late if (late.rank >= 0).all() else late.select(late.rank >= 0)
+    return known
+
+
 def job_ranks_of_rows(records: Records, job_rank: Mapping[tuple[str, int], int]) -> Codes:
     """The job's rank of each row; -1 where it is not known."""
     members, which = members_in(records)

@@ -110,9 +110,13 @@ class ServiceMetrics:
                 "fabric_service_direct_notices_dropped_total",
             ),
         )
-        self.recent_reads = self._counter("fabric_service_recent_reads_total")
+        self._watch_reads()
         self.newest_sample = self._gauge("fabric_service_newest_sample_time_seconds")
         self.vitals = self._watched(Vitals(clock))
+
+    def _watch_reads(self) -> None:
+        self.recent_reads = self._counter("fabric_service_recent_reads_total")
+        self.kept_parts = self._counter("fabric_service_kept_parts_total")
 
     def _counter(self, name: str) -> Counter:
         metric = defined(name)

@@ -27,6 +27,7 @@ from api.http.turns import Slots, Turns
 from api.http.wellbeing import Wellbeing
 from api.http.works import Supervisor
 from api.jobs.correlate.fabric import FabricReader
+from api.jobs.correlate.pieces import JobPieces
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes
 from api.oncall.explain.explainer import Explainer
@@ -45,6 +46,7 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
     fabrics: Turns = msgspec.field(default_factory=Turns)
     heats: Turns = msgspec.field(default_factory=Turns)
     looks: Turns = msgspec.field(default_factory=lambda: Turns(LOOKS_KEPT_MAX))
+    pieces: Turns = msgspec.field(default_factory=Turns)
     placements: Turns = msgspec.field(default_factory=Turns)
     timelines: Turns = msgspec.field(default_factory=Turns)
     traces: Slots = msgspec.field(default_factory=lambda: Slots("traces"))
@@ -74,6 +76,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     floors: Floors
     gangs: Gangs
     fabric_reader: FabricReader
+    job_pieces: JobPieces
     tokens: TokenBook
     page: PageFiles | None
     """Null: none was built."""

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.engine import make_url
 
 from api.base.clocks import TrustedClock
+from api.base.kept import Kept
 from api.base.limits import HOSTS_KNOWN_MAX
 from api.base.metrics import ServiceMetrics
 from api.base.quarantine import Quarantine
@@ -48,6 +50,7 @@ from api.http.works import (
     watch_wellbeing,
 )
 from api.jobs.correlate.fabric import FabricReader
+from api.jobs.correlate.pieces import JobPieces
 from api.jobs.correlate.roll import RollTask, make_roll
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.parts import Evaluation, make_evaluation
@@ -121,6 +124,7 @@ def wire(
         floors=Floors(topologies, inventory, clock),
         gangs=Gangs(clock),
         fabric_reader=FabricReader(store),
+        job_pieces=make_pieces(store, metrics),
         tokens=make_book(
             inventory.tokens, clock, file=settings.token_file, need=settings.token_need
         ),
@@ -132,6 +136,18 @@ def wire(
     works |= works_of(context, ingest.feed, evaluation, roll, rules)
     works["self watch"] = own_rules.run
     return context
+
+
+def make_pieces(store: Store, metrics: ServiceMetrics) -> JobPieces:
+    pieces = JobPieces(store)
+    watch_kept(metrics, "job", pieces.kept)
+    return pieces
+
+
+def watch_kept(metrics: ServiceMetrics, of: str, kept: Kept[Any]) -> None:
+    """Show how much room parts of answers take, and how often they were there."""
+    metrics.watch("fabric_service_kept_bytes", lambda: float(kept.bytes_used), of=of)
+    kept.note = lambda outcome: metrics.kept_parts.labels(of, outcome).inc()
 
 
 def make_ingest(

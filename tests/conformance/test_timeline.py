@@ -9,11 +9,13 @@ import httpx
 import numpy as np
 import pytest
 
+from api.base.kept import Kept
 from api.http import turns, works
 from api.http.routes import heat as heat_route
 from api.http.routes.shared import looks
 from api.http.routes.shared.looks import look_at
-from api.jobs.correlate import roll
+from api.jobs.correlate import pieces, roll
+from api.jobs.correlate.piece import make_piece
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation, Timing
 from collector.contract.units import NS
@@ -317,12 +319,46 @@ def test_the_views_of_a_job_read_its_records_once(
 ) -> None:
     """A heat map, another quantity of it and a timeline of the same time, asked at once."""
     monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 60.0)
+    monkeypatch.setattr(service.context.job_pieces, "kept", Kept(1 << 20))
+    stretch = {"from": START_NS // NS, "to": START_NS // NS + 60}
+    with patch.object(pieces, "make_piece", side_effect=make_piece) as made:
+        heat(service, "wait", **stretch)
+        count = made.call_count
+        assert count == 3, "half minutes that the minute touches"
+        heat(service, "late", **stretch)
+        assert get(service, "timeline", buckets=60, **stretch)["buckets"]
+        assert made.call_count == 2 * count, "with stretches that nobody had asked for"
+        assert get(service, "timeline", buckets=60, **stretch)["buckets"]
+        heat(service, "compute", **stretch)
+        assert made.call_count == 2 * count
+
+
+def test_a_time_that_cannot_be_cut_is_read_once(
+    service: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 60.0)
     stretch = {"from": START_NS // NS, "to": START_NS // NS + 59}
     alone = look_at
     with patch.object(looks, "look_at", side_effect=alone) as read:
-        heat(service, "late", **stretch)
-        heat(service, "wait", **stretch)
         assert get(service, "timeline", **stretch)["buckets"]
+        assert get(service, "timeline", buckets=17, **stretch)["buckets"]
         assert read.call_count == 1
         get(service, "timeline", **{**stretch, "to": START_NS // NS + 58})
         assert read.call_count == 2
+
+
+def test_stretches_begin_at_multiples_of_their_length(service: InProcess) -> None:
+    """So that people who ask a moment later are shown the same stretches."""
+    begin = START_NS / NS
+    answers = [
+        get(
+            service,
+            "timeline",
+            buckets=12,
+            **{"from": f"{begin + ms / 1000:.3f}", "to": f"{begin + 60 + ms / 1000:.3f}"},
+        )
+        for ms in (0, 1, 4_999)
+    ]
+    starts = [answer["buckets"][0]["start_ns"] for answer in answers]
+    assert starts == [START_NS, START_NS + 5 * NS, START_NS + 5 * NS]
+    assert answers[1] == answers[2]

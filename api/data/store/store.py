@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import clickhouse_connect
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
@@ -27,7 +28,9 @@ from api.data.store.blocks import Column, encode_block
 from api.data.store.migrate import Placement, apply_migrations
 from api.data.store.recent import Recent, SampleRows
 from api.data.store.rings import Samples
+from api.data.store.touched import Touched, group_of
 from collector.contract.errors import SettingsError, StoreError
+from collector.contract.units import NS_PER_MS
 
 VERSION_MIN = (26, 9)
 """What chDB embeds. Older servers lack the time-series aggregates that queries use."""
@@ -164,6 +167,12 @@ class Store:
             now_ms=lambda: round(clock() * 1000),
         )
         """The last minutes' samples: an embedded store belongs to this process alone."""
+        is_alone = url.scheme == "chdb"
+        self.touched_records = Touched(is_complete=is_alone)
+        """When `collectives` were written to, by group of communicators."""
+        self.touched_samples = Touched(is_complete=is_alone)
+        """When `samples` were written to; of the metrics in ``watched_metrics`` alone."""
+        self._watched: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
         self.damaged_reads = 0
         """Queries that met damaged data."""
         self._damaged_at: float | None = None
@@ -250,20 +259,52 @@ class Store:
     def insert_samples(self, samples: WritableSamples) -> None:
         """Append a block of samples. When this returns, they survive a kill."""
         columns = samples.to_block()
-        with self._write_lock, store_errors("insert into samples"):
-            self._writer.raw_insert(
-                "samples", [column.name for column in columns], encode_block(columns), fmt="Native"
-            )
+        try:
+            with self._write_lock, store_errors("insert into samples"):
+                names = [column.name for column in columns]
+                self._writer.raw_insert("samples", names, encode_block(columns), fmt="Native")
+        finally:
+            # After it, so that who notes the number reads the rows; and where it failed, too:
+            # some of them may be there.
+            self._note_samples(samples)
         self.recent.add(samples)
+
+    def watch_samples(self, metrics: Sequence[int]) -> None:
+        """Note inserts of these metrics, too, in ``touched_samples``."""
+        self._watched = np.union1d(self._watched, np.array(metrics, np.uint32))
+
+    def _note_samples(self, samples: WritableSamples) -> None:
+        watched = self._watched
+        if len(watched):
+            place = np.minimum(np.searchsorted(watched, samples.metric), len(watched) - 1)
+            chosen = watched[place] == samples.metric
+            self.touched_samples.note(samples.time_ms[chosen] * NS_PER_MS)
 
     def insert_arrow(self, table: str, rows: pa.Table) -> None:
         """Append rows of any types. When this returns, they survive a kill."""
-        with self._write_lock, store_errors(f"insert into {table}"):
-            self._writer.insert_arrow(table, rows)
-            if table == "series":
-                self._note_series(rows["metric_name"].unique().to_pylist())
+        try:
+            with self._write_lock, store_errors(f"insert into {table}"):
+                self._writer.insert_arrow(table, rows)
+                if table == "series":
+                    self._note_series(rows["metric_name"].unique().to_pylist())
+        finally:
+            if table == "samples":
+                self.touched_samples.note_all()
+            elif table == "collectives":
+                self._note_records(rows)
         if table == "samples":
             self.recent.forget()
+
+    def _note_records(self, rows: pa.Table) -> None:
+        names = rows["communicator"].unify_dictionaries().combine_chunks()
+        if isinstance(names, pa.ChunkedArray):  # no rows, or one chunk: pyarrow returns either
+            names = names.chunk(0) if names.num_chunks else pa.array([], pa.string())
+        if not isinstance(names, pa.DictionaryArray):
+            names = names.dictionary_encode()
+        found = [group_of(str(name)) for name in names.dictionary.to_pylist()]
+        groups = np.array(found, np.int64)[names.indices.to_numpy(zero_copy_only=False)]
+        time_ns = rows["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy()
+        self.touched_records.note(time_ns, groups)
 
     def _note_series(self, metrics: Sequence[str]) -> None:
         """These metrics have new rows in `series`; needs the write lock."""

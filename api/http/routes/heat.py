@@ -32,6 +32,7 @@ from api.http.routes.shared.parameters import (
 from api.http.routes.shared.topologies import find
 from api.http.turns import refusals_counted
 from api.jobs.correlate.heat import HeatMap, Quantity, heat_of
+from api.jobs.correlate.pieces import Pieced
 from api.jobs.correlate.window import JobWork
 from api.oncall.explain.cell import Cell, CellReader
 from collector.contract.units import NS, NS_PER_MS
@@ -110,7 +111,9 @@ async def heat(
     with refusals_counted(parts.metrics, HEAT):
         rule, most = "HEATS_WAITING_MAX", HEATS_WAITING_MAX
         return await parts.queues.heats.take_after(
-            lambda: look_once(parts, job.job, span, rule, most),
+            lambda: look_once(
+                parts, job.job, span, rule, most, spent=quantity is not Quantity.LATE
+            ),
             lambda looked: make_heat(parts, job.job, looked, quantity),
             rule,
             most,
@@ -118,9 +121,12 @@ async def heat(
         )
 
 
-def make_heat(parts: Context, job: str, looked: JobWork, quantity: Quantity) -> HeatOut:
-    window, job_rank = looked.window, looked.job_rank
-    made = heat_of(looked, quantity, steps_max=HEAT_STEPS_MAX, ranks_max=HEAT_RANKS_MAX)
+def make_heat(parts: Context, job: str, looked: JobWork | Pieced, quantity: Quantity) -> HeatOut:
+    if isinstance(looked, Pieced):
+        made = looked.heat(quantity, steps_max=HEAT_STEPS_MAX, ranks_max=HEAT_RANKS_MAX)
+    else:
+        made = heat_of(looked, quantity, steps_max=HEAT_STEPS_MAX, ranks_max=HEAT_RANKS_MAX)
+    window = looked if isinstance(looked, Pieced) else looked.window
     drawn = nothing() if made is None else made
     places = {place.rank: place for place in parts.inventory.jobs.ranks(job)}
     rows = [
@@ -133,7 +139,7 @@ def make_heat(parts: Context, job: str, looked: JobWork, quantity: Quantity) -> 
         quantity=quantity,
         unit="seconds",
         ranks=rows,
-        ranks_left_out=max(0, len(set(job_rank.values())) - len(rows)) if rows else 0,
+        ranks_left_out=max(0, len(set(looked.job_rank.values())) - len(rows)) if rows else 0,
         steps=[
             HeatStepOut(number=number, start_ns=start_ns, end_ns=end_ns)
             for number, start_ns, end_ns in zip(*(each.tolist() for each in columns), strict=True)

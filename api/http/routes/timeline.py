@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from alerts.window.columns import Operations, Step
+from alerts.window.columns import Floats, Ints, Operations, Step
 from api.base.errors import Problem
 from api.base.limits import (
     PAGE_DEFAULT,
@@ -25,7 +26,9 @@ from api.http.routes.shared.looks import look_at, look_once
 from api.http.routes.shared.paging import After, Limit
 from api.http.routes.shared.parameters import From, To, span_of
 from api.http.turns import refusals_counted
-from api.jobs.correlate.window import JobCollectives, JobWork, LateMap, late_map
+from api.jobs.correlate.piece import Buckets, make_buckets
+from api.jobs.correlate.pieces import Pieced, even_stretches
+from api.jobs.correlate.window import JobCollectives, JobWork
 from collector.contract.records import ABSENT
 
 router = APIRouter(tags=["jobs"])
@@ -127,12 +130,26 @@ async def timeline(
         int, Query(ge=1, le=TIMELINE_BUCKETS_MAX, description="Equal stretches of time.")
     ] = TIMELINE_BUCKETS_DEFAULT,
 ) -> TimelineOut:
-    """Operations, steps and lateness in equal buckets; times are on one clock."""
+    """Operations, steps and lateness in equal buckets; times are on one clock.
+
+    Where half a minute has a whole number of them they begin at multiples of their length, up to
+    one later than `from`, so that all who ask within one are answered alike.
+    """
     stretch = span_of(parts, job, from_, to)
+    even = even_stretches(stretch, buckets)
+    stretch, length_ns = (stretch, None) if even is None else even
     with refusals_counted(parts.metrics, TIMELINE):
         rule, most = "TIMELINES_WAITING_MAX", TIMELINES_WAITING_MAX
         return await parts.queues.timelines.take_after(
-            lambda: look_once(parts, job.job, stretch, rule, most),
+            lambda: look_once(
+                parts,
+                job.job,
+                stretch,
+                rule,
+                most,
+                stretch_ns=length_ns,
+                is_pieced=even is not None,
+            ),
             lambda looked: make_timeline(job.job, looked, stretch, buckets),
             rule,
             most,
@@ -154,56 +171,57 @@ async def operations(
     return await asyncio.to_thread(list_operations, parts, job.job, stretch, limit, after)
 
 
-def make_timeline(job: str, looked: JobWork, stretch: tuple[int, int], buckets: int) -> TimelineOut:
+def make_timeline(
+    job: str, looked: JobWork | Pieced, stretch: tuple[int, int], buckets: int
+) -> TimelineOut:
     """The timeline; ranks beyond TIMELINE_CELLS_MAX cells are left out, the latest are kept."""
-    window = looked.window
-    edges = np.linspace(*stretch, buckets + 1).astype(np.int64)
-    late = late_map(looked.of_all, edges)
-    kept = worst_ranks(late, max(1, TIMELINE_CELLS_MAX // buckets))
+    edges = stretch[0] + (stretch[1] - stretch[0]) * np.arange(buckets + 1) // buckets
+    window: JobCollectives | Pieced
+    if isinstance(looked, Pieced):
+        window, clocks = looked, looked.clocks
+        late = looked.buckets((stretch[1] - stretch[0]) // buckets)
+    else:
+        window, clocks = looked.window, looked.window.clocks[-1].clocks
+        late = make_buckets(looked, edges)
+    kept = worst_ranks(late.late_ns, max(1, TIMELINE_CELLS_MAX // buckets))
     return TimelineOut(
         job=job,
         source=window.source,
         kept_one_in=window.kept_one_in,
-        buckets=make_buckets(window, looked.steps, edges),
+        buckets=show_buckets(late, looked.steps, edges),
         ranks=[
-            RankLateOut(
-                rank=int(late.ranks[row]),
-                late_ns=[None if np.isnan(cell) else round(cell) for cell in late.late_ns[row]],
-            )
-            for row in kept
+            RankLateOut(rank=rank, late_ns=whole_numbers(row))
+            for rank, row in zip(late.ranks[kept].tolist(), late.late_ns[kept], strict=True)
         ],
         ranks_left_out=len(late.ranks) - len(kept),
-        clocks=[copied(ClockOut, clock) for clock in window.clocks[-1].clocks],
+        clocks=[copied(ClockOut, clock) for clock in clocks],
     )
 
 
-def worst_ranks(late: LateMap, count: int) -> list[int]:
+def worst_ranks(late_ns: Floats, count: int) -> list[int]:
     """Rows of the map, in order of rank: all, or as many of the latest as may be shown."""
-    if len(late.ranks) <= count:
-        return list(range(len(late.ranks)))
-    worst = np.nan_to_num(late.late_ns, nan=-np.inf).max(axis=1)
+    if len(late_ns) <= count:
+        return list(range(len(late_ns)))
+    worst = np.nan_to_num(late_ns, nan=-np.inf).max(axis=1)
     return sorted(np.argsort(-worst, kind="stable")[:count].tolist())
 
 
-def make_buckets(window: JobCollectives, steps: list[Step], edges: np.ndarray) -> list[BucketOut]:
+def show_buckets(found: Buckets, steps: list[Step], edges: Ints) -> list[BucketOut]:
     """Medians over what ended in each bucket; None where nothing did."""
-    ends = window.operations.last_exit_ns
-    order = np.argsort(ends, kind="stable")
-    cuts = np.searchsorted(ends[order], edges)
-    skew, transfer = window.operations.skew_ns[order], window.operations.transfer_ns[order]
     step_ends = np.array([step.end_ns for step in steps], dtype=np.int64)
-    step_cuts = np.searchsorted(step_ends, edges)
-    found = []
-    for bucket in range(len(edges) - 1):
-        rows = slice(cuts[bucket], cuts[bucket + 1])
-        own = steps[step_cuts[bucket] : step_cuts[bucket + 1]]
-        found.append(
+    cuts = np.searchsorted(step_ends, edges).tolist()
+    skew, transfer = whole_numbers(found.skew_ns), whole_numbers(found.transfer_ns)
+    ends = edges.tolist()
+    shown = []
+    for bucket, operations in enumerate(found.operations.tolist()):
+        own = steps[cuts[bucket] : cuts[bucket + 1]]
+        shown.append(
             BucketOut(
-                start_ns=int(edges[bucket]),
-                end_ns=int(edges[bucket + 1]),
-                operations=rows.stop - rows.start,
-                skew_ns=median(skew[rows]),
-                transfer_ns=median(transfer[rows]),
+                start_ns=ends[bucket],
+                end_ns=ends[bucket + 1],
+                operations=operations,
+                skew_ns=skew[bucket],
+                transfer_ns=transfer[bucket],
                 steps=len(own),
                 step_ns=median([step.end_ns - step.start_ns for step in own]),
                 compute_ns=median([step.compute_ns for step in own]),
@@ -211,12 +229,17 @@ def make_buckets(window: JobCollectives, steps: list[Step], edges: np.ndarray) -
                 network_ns=median([step.transfer_ns for step in own]),
             )
         )
-    return found
+    return shown
 
 
-def median(values: np.ndarray | list[int]) -> int | None:
+def whole_numbers(values: Floats) -> list[int | None]:
+    """Rounded; None for NaN."""
+    return [None if value != value else round(value) for value in values.tolist()]  # noqa: PLR0124
+
+
+def median(values: list[int]) -> int | None:
     """The median; None of nothing."""
-    return int(np.median(values)) if len(values) else None
+    return int(statistics.median(values)) if values else None
 
 
 def list_operations(

@@ -15,7 +15,7 @@ import numpy as np
 
 from alerts.window.columns import Floats, Ints
 from alerts.window.split import distinct, medians
-from alerts.window.steps import Bounds, Spent, Work, measure_ranks, to_work
+from alerts.window.steps import Bounds, Late, Spent, Work, measure_ranks
 from api.jobs.correlate.window import JobCollectives, JobWork
 from collector.contract.units import NS
 
@@ -76,7 +76,7 @@ def find_pulse(bounds: Bounds | None) -> Pulse | None:
     )
 
 
-def step_in(pulse: Pulse, work: Work) -> Ints:
+def step_in(pulse: Pulse, work: Work | Late) -> Ints:
     """By the last rank's entry: a late rank itself enters in the others' next step. -1: outside."""
     step = np.searchsorted(pulse.end_ns, work.waited_ns)
     inside = (step < len(pulse.number)) & (work.waited_ns > pulse.start_ns[0])
@@ -121,8 +121,7 @@ def heat_of(job: JobWork, quantity: Quantity, *, steps_max: int, ranks_max: int)
         ranks, values = late_in(pulse, job.of_all)
         together = max(together, steps_of_one_kept(window, len(pulse.number)))
     else:
-        work = to_work(window.members, job.job_rank, window.operations)
-        ranks, values = spent_in(pulse, work, quantity)
+        ranks, values = spent_in(pulse, job.of_members, quantity)
     whole = HeatMap(
         ranks=ranks,
         number=pulse.number,
@@ -169,7 +168,7 @@ def spent_on(quantity: Quantity, bounds: Bounds, spent: Spent) -> Floats:
             return took
 
 
-def late_in(pulse: Pulse, work: Work) -> tuple[Ints, Floats]:
+def late_in(pulse: Pulse, work: Work | Late) -> tuple[Ints, Floats]:
     """Ranks, and [ranks, steps] of the worst that each was late by, in nanoseconds."""
     ranks = np.unique(work.rank).astype(np.int64)
     late = np.full((len(ranks), len(pulse.number)), np.nan)

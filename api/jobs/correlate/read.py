@@ -47,6 +47,10 @@ SEEN_BY = COLUMNS.replace(
     f"ifNull(toUnixTimestamp64Nano(exit), {ABSENT})", "toUnixTimestamp64Nano(ifNull(exit, time))"
 )
 """The same, with the moment by which the end was seen where no record has the end itself."""
+WITHOUT_EXTRAS = COLUMNS.replace("toInt32(pid)", "toInt32(0)").replace(
+    f"ifNull(duration_ns, {ABSENT})", f"toInt64({ABSENT})"
+)
+"""The same, without what neither steps nor lateness need."""
 SETTINGS = {"output_format_arrow_low_cardinality_as_dictionary": "1"}
 
 INTS = ("sequence", "entry_ns", "exit_ns", "enqueue_ns", "duration_ns", "size_bytes")
@@ -134,6 +138,7 @@ def read_members(
     members: Sequence[tuple[str, int]],
     *,
     keep_one_in: int = 1,
+    rows_max: int | None = None,
 ) -> Records:
     return query_records(
         store,
@@ -141,6 +146,7 @@ def read_members(
         " AND (communicator, rank) IN {members:Array(Tuple(String, UInt32))}",
         {"members": list(members)},
         keep_one_in=keep_one_in,
+        rows_max=rows_max,
     )
 
 
@@ -152,8 +158,9 @@ def query_records(
     *,
     keep_one_in: int = 1,
     columns: str = COLUMNS,
+    rows_max: int | None = None,
 ) -> Records:
-    """The records of the question that also fulfil ``more``.
+    """The records of the question that also fulfil ``more``; the first ``rows_max`` of them.
 
     Repeats are removed by `to_records`: of a timed record the later one is the whole one, so that
     the store need not merge (FINAL), which costs twice the time and forgoes its index on time.
@@ -166,6 +173,7 @@ def query_records(
         SELECT {columns} FROM collectives {final} {thin} WHERE {question.where} {more}
         ORDER BY collectives.communicator, collectives.operation, collectives.sequence,
                  collectives.rank, collectives.time, collectives.exit NULLS FIRST
+        {"" if rows_max is None else f"LIMIT {int(rows_max)}"}
     """  # noqa: S608 - our words; values are parameters
     table = store.query(sql, {**question.parameters, **(parameters or {})}, settings=SETTINGS)
     return to_records(table)

@@ -14,10 +14,12 @@ from alerts.window.slices import PIECES, align_slices, align_whole, choose_slice
 from alerts.window.split import medians, members_in, split
 from alerts.window.steps import (
     Bounds,
+    Late,
     Work,
     infer_bounds,
     infer_steps,
     measure_steps,
+    to_late,
     to_work,
     with_messages,
 )
@@ -172,33 +174,46 @@ class JobWork:
     and once.
     """
 
-    def __init__(self, window: JobCollectives, job_rank: JobRanks) -> None:
+    def __init__(
+        self, window: JobCollectives, job_rank: JobRanks, members_max: int = MEMBERS_MAX
+    ) -> None:
         self.window = window
         self.job_rank = job_rank
-        self._of_all: Work | None = None
+        self._members_max = members_max
+        self._of_all: Late | None = None
         self._of_some: Work | None = None
+        self._of_members: Work | None = None
         self._bounds: list[Bounds | None] = []
         """One, when it is known."""
         self._guard = threading.RLock()
 
     @property
-    def of_all(self) -> Work:
+    def of_all(self) -> Late:
         with self._guard:
             if self._of_all is None:
-                self._of_all = to_work(self.window.records, self.job_rank)
+                self._of_all = to_late(self.window.records, self.job_rank)
             return self._of_all
 
     @property
     def of_some(self) -> Work:
-        """The work of about MEMBERS_MAX ranks: medians over ranks need no more."""
+        """The work of about ``members_max`` ranks: medians over ranks need no more."""
         with self._guard:
             if self._of_some is None:
                 records, window = self.window.members, self.window
-                share = MEMBERS_MAX / max(1, len(set(self.job_rank.values())))
+                share = self._members_max / max(1, len(set(self.job_rank.values())))
                 if window.kept_one_in == 1 and share < 1:
                     records = records_of(records, some_members(self.job_rank, share))
                 self._of_some = to_work(records, self.job_rank, window.operations)
             return self._of_some
+
+    @property
+    def of_members(self) -> Work:
+        """The work of all ranks of which every operation was read."""
+        with self._guard:
+            if self._of_members is None:
+                window = self.window
+                self._of_members = to_work(window.members, self.job_rank, window.operations)
+            return self._of_members
 
     @property
     def bounds(self) -> Bounds | None:
@@ -224,7 +239,7 @@ class LateMap(msgspec.Struct, frozen=True, kw_only=True):
     late_ns: Floats
 
 
-def late_map(work: Work, edges_ns: Ints) -> LateMap:
+def late_map(work: Work | Late, edges_ns: Ints) -> LateMap:
     """The ranks' lateness over time; ``edges_ns`` are the buckets' ends, one more than buckets."""
     buckets = len(edges_ns) - 1
     ranks = np.unique(work.rank).astype(np.int64)
