@@ -53,6 +53,15 @@ class BuiltTopology:
     def tag(self) -> str:
         return tag_of(self.topology)
 
+    @cached_property
+    def cables(self) -> int:
+        """Changes with links, rates and interfaces of ports; not with their state, nor by time."""
+        whole, links = self.topology, self.topology.links.values()
+        ports = ((one.id, one.netdev, one.rate_bits_per_second) for one in whole.ports.values())
+        tiers = ((one.name, one.tier) for one in whole.nodes.values())
+        ends = ((one.id, one.rate_bits_per_second) for one in links)
+        return hash((*ports, *tiers, *ends))
+
     def spread(self, pairs: Sequence[tuple[PortId, PortId]]) -> Spread:
         """The links that many pairs of ports use, and how much each carries."""
         return edge_paths(self.graph, pairs)

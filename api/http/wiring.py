@@ -123,7 +123,7 @@ def wire(
         audit=FleetAudit(store, inventory, topologies, expectations),
         floors=Floors(topologies, inventory, clock),
         gangs=Gangs(clock),
-        fabric_reader=FabricReader(store),
+        fabric_reader=make_fabric_reader(store, metrics),
         job_pieces=make_pieces(store, metrics),
         tokens=make_book(
             inventory.tokens, clock, file=settings.token_file, need=settings.token_need
@@ -142,6 +142,12 @@ def make_pieces(store: Store, metrics: ServiceMetrics) -> JobPieces:
     pieces = JobPieces(store)
     watch_kept(metrics, "job", pieces.kept)
     return pieces
+
+
+def make_fabric_reader(store: Store, metrics: ServiceMetrics) -> FabricReader:
+    reader = FabricReader(store)
+    watch_kept(metrics, "fabric", reader.kept)
+    return reader
 
 
 def watch_kept(metrics: ServiceMetrics, of: str, kept: Kept[Any]) -> None:

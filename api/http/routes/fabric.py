@@ -97,17 +97,22 @@ async def state(
 ) -> FabricOut:
     """Use, errors, pause and state of each link of `/v1/topology`, asked with the same `at`."""
     from_ms, to_ms = range_to_now(parts, from_, to, is_shared=True)
-    built = await find(parts, at)
+    built, reader = await find(parts, at), parts.fabric_reader
 
     def make() -> FabricOut:
         shown = choose(built.topology, host or [], tier)
         refuse_many_links(shown)
         most = max(1, FABRIC_CELLS_MAX // max(1, len(shown.links)))
         grid = frames_of(from_ms * NS_PER_MS, to_ms * NS_PER_MS, min(frames, most))
-        refuse_many_samples(parts.fabric_reader.estimate(grid), grid)
         links = list(shown.links.values())
-        ids = [str(link.id) for link in links]
-        return show(parts.fabric_reader.read(built.topology, links, grid), ids)
+        state = reader.read(
+            built.topology,
+            links,
+            grid,
+            cables=(built.cables, tuple(host or ()), tier),
+            check=lambda part: refuse_many_samples(reader.estimate(part), part),
+        )
+        return show(state, [str(link.id) for link in links])
 
     with refusals_counted(parts.metrics, FABRIC):
         return await parts.queues.fabrics.take(

@@ -10,7 +10,8 @@ other receives, and the receiver counts damaged frames.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,12 +20,14 @@ import pyarrow as pa
 
 from alerts.window.columns import Floats, Ints
 from alerts.window.model import Grid, Ports
+from api.base.kept import Kept
+from api.data.store.rings import Held
 from api.data.store.store import Store
 from api.fabric.model import Link, Topology
 from api.jobs.correlate.readings import SAMPLES_SETTINGS, Choice, GridReader, Samples, Target
 from api.jobs.correlate.things import NIC, PORT, read_ports
 from api.promql.fetch import decimal_seconds, read_grid
-from collector.contract.identity import metric_id
+from collector.contract.identity import PortId, metric_id
 from collector.contract.units import NS, NS_PER_MS
 
 FRAME_NS_MIN = NS
@@ -39,6 +42,13 @@ ACTIVE = 4.0
 """`fabric_port_state` from which on a port carries traffic."""
 NO_ERROR = 255
 """In the place of a kind of error, where there is none."""
+
+FRAMES_BYTES_MAX = 64 << 20
+"""Of moments that are kept: half an hour of 1,024 links takes 1.3 MB. Least recently used go."""
+METRICS_AT_ONCE = 4
+"""Metrics that one question to the store is about: of all at once the engine would hold half an
+hour of 64 hosts in 800 MB."""
+MATRICES = ("a_to_b", "b_to_a", "errors", "worst", "paused", "up")
 
 Codes = npt.NDArray[np.uint8]
 
@@ -160,18 +170,43 @@ def frames_of(from_ns: int, to_ns: int, frames: int) -> Grid:
     return Grid(to_ns - count * step_ns, step_ns, count)
 
 
-class FabricReader:
-    """Reads the state of links; thread-safe, one at a time. Caches the meaning of series."""
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """One moment: a row of each matrix. ``number``: of the latest insert when it was read."""
 
-    def __init__(self, store: Store) -> None:
+    number: int
+    rows: dict[str, npt.NDArray[Any]]
+
+    @property
+    def size(self) -> int:
+        return sum(row.nbytes + 100 for row in self.rows.values())
+
+
+class OnGrid(msgspec.Struct, frozen=True):
+    """Series with a value at each moment."""
+
+    metric: npt.NDArray[np.uint32]
+    series: npt.NDArray[np.uint64]
+    last_ms: Ints
+    values: Floats
+
+
+class FabricReader:
+    """Reads the state of links; thread-safe, one at a time. Caches the meaning of series.
+
+    A moment that is over does not change unless samples come late: its row is kept.
+    """
+
+    def __init__(self, store: Store, bytes_max: int = FRAMES_BYTES_MAX) -> None:
         self._store = store
         self._reader = GridReader(store)
         self._lock = threading.Lock()
+        self.kept: Kept[Frame] = Kept(bytes_max)
         self._counters: list[int] = []
         self._gauges: list[int] = []
         for target in TARGETS:
             for name, meant in self._reader.known(target).names.items():
                 (self._counters if meant.is_counter else self._gauges).append(metric_id(name))
+        store.watch_samples([*self._counters, *self._gauges])
 
     def estimate(self, grid: Grid) -> int:
         """Upper estimate of the samples in this time; 0 if the store gives none."""
@@ -183,41 +218,174 @@ class FabricReader:
         rows = self._store.query(ESTIMATE_SQL, parameters).to_pylist()
         return sum(int(row["rows"]) for row in rows)
 
-    def read(self, topology: Topology, links: Sequence[Link], grid: Grid) -> FabricState:
+    def read(
+        self,
+        topology: Topology,
+        links: Sequence[Link],
+        grid: Grid,
+        *,
+        cables: Hashable = None,
+        check: Callable[[Grid], None] = lambda _: None,
+    ) -> FabricState:
+        """``cables`` names the links, their rates and interfaces; None: no moment is kept.
+
+        ``check`` is called before a time is read, and may raise.
+        """
+        touched = self._store.touched_samples
+        is_kept = cables is not None and touched.is_complete
         with self._lock:
-            samples = put_together([self._read_counters(grid), self._read_gauges(grid)], grid)
-            ports = read_ports(self._reader, topology, grid, samples, TARGETS)
-        return state_of(ports, links)
+            # Before it is read: what is written meanwhile may not be in it.
+            number = touched.number
+            ends = range(grid.start_ns + grid.step_ns, grid.end_ns + 1, grid.step_ns)
+            keys = [(cables, grid.step_ns, end) for end in ends]
+            frames = [self._find(*key) if is_kept else None for key in keys]
+            for first, last in runs_of(frames):
+                part = Grid(grid.start_ns + first * grid.step_ns, grid.step_ns, last - first)
+                check(part)
+                for place, frame in enumerate(self._make(topology, links, part, number), first):
+                    frames[place] = frame
+                    if is_kept:
+                        self.kept.put(keys[place], frame, frame.size)
+                    self.kept.note("made")
+        rows = [frame.rows for frame in frames if frame is not None]
+        columns = {name: np.stack([each[name] for each in rows]) for name in MATRICES}
+        return FabricState(grid=grid, **columns)
 
-    def _read_counters(self, grid: Grid) -> tuple[pa.Table, Floats]:
-        step_ms = grid.step_ns // NS_PER_MS
-        back = -(-RATE_MS_MIN // step_ms)
-        table = self._ask(COUNTERS_SQL, self._counters, grid, STALE_MS, back)
-        steps = grid.cells + back
-        return table, rates_between(
-            matrix_of(table["cells"], steps), matrix_of(table["times"], steps), back
+    def _find(self, cables: Hashable, step_ns: int, end_ns: int) -> Frame | None:
+        touched = self._store.touched_samples
+        begin_ns = end_ns - (back_of(step_ns) + 1) * step_ns - STALE_MS * NS_PER_MS
+        frame = self.kept.get(
+            (cables, step_ns, end_ns),
+            lambda frame: touched.latest(begin_ns, end_ns) <= frame.number,
         )
+        if frame is not None:
+            self.kept.note("kept")
+        return frame
 
-    def _read_gauges(self, grid: Grid) -> tuple[pa.Table, Floats]:
-        window_ms = max(grid.step_ns // NS_PER_MS, STALE_MS)
-        table = self._ask(GAUGES_SQL, self._gauges, grid, window_ms, 0)
-        return table, matrix_of(table["cells"], grid.cells)
+    def _make(
+        self, topology: Topology, links: Sequence[Link], grid: Grid, number: int
+    ) -> list[Frame]:
+        samples = put_together(self._read(grid), grid)
+        ports = read_ports(self._reader, topology, grid, samples, TARGETS)
+        state = state_of(ports, links, rates_by_moment(ports, topology))
+        return [
+            Frame(
+                number=number,
+                rows={name: single(getattr(state, name)[cell]) for name in MATRICES},
+            )
+            for cell in range(grid.cells)
+        ]
+
+    def _read(self, grid: Grid) -> list[OnGrid]:
+        """From memory where it has all, else from the store, some metrics at a time."""
+        step_ms, end_ms = grid.step_ns // NS_PER_MS, grid.end_ns // NS_PER_MS
+        first_ms, back = grid.start_ns // NS_PER_MS + step_ms, back_of(grid.step_ns)
+        moments = np.arange(first_ms, end_ms + 1, step_ms)
+        before = np.arange(first_ms - back * step_ms, end_ms + 1, step_ms)
+        window_ms = max(step_ms, STALE_MS)
+        missing: list[int] = []
+        after_ms = min(int(before[0]) - STALE_MS, first_ms - window_ms)
+        counters = set(self._counters)
+        found = []
+        for held in self._store.recent.parts([*self._counters, *self._gauges], after_ms, missing):
+            if int(held.metric[0]) in counters:
+                values, times = last_of(held, before, STALE_MS)
+                found.append(on_grid(held, end_ms, rates_between(values, times, back)))
+            else:
+                found.append(on_grid(held, end_ms, lowest_of(held, moments, window_ms)))
+        for metrics in batched([one for one in missing if one in counters], METRICS_AT_ONCE):
+            table = self._ask(COUNTERS_SQL, metrics, before, STALE_MS, step_ms)
+            cells, times = (matrix_of(table[name], len(before)) for name in ("cells", "times"))
+            found.append(of_table(table, rates_between(cells, times, back)))
+        for metrics in batched([one for one in missing if one not in counters], METRICS_AT_ONCE):
+            table = self._ask(GAUGES_SQL, metrics, moments, window_ms, step_ms)
+            found.append(of_table(table, matrix_of(table["cells"], len(moments))))
+        return found
 
     def _ask(
-        self, sql: str, metrics: Sequence[int], grid: Grid, window_ms: int, back: int
+        self, sql: str, metrics: Sequence[int], moments: Ints, window_ms: int, step_ms: int
     ) -> pa.Table:
-        """The series at the end of each moment, and of ``back`` moments before the first."""
-        step_ms = grid.step_ns // NS_PER_MS
-        first_ms = grid.start_ns // NS_PER_MS + step_ms * (1 - back)
+        """The series at each of these moments."""
         parameters = {
-            "metrics": metrics,
-            "from_ms": first_ms - window_ms,
-            "first_ms": first_ms,
-            "to_ms": grid.end_ns // NS_PER_MS,
+            "metrics": list(metrics),
+            "from_ms": int(moments[0]) - window_ms,
+            "first_ms": int(moments[0]),
+            "to_ms": int(moments[-1]),
             "step": decimal_seconds(step_ms),
             "window": decimal_seconds(window_ms),
         }
         return self._store.query(sql, parameters, settings=SAMPLES_SETTINGS)
+
+
+def back_of(step_ns: int) -> int:
+    """Moments from one reading of a counter to the next, of which the rate is made."""
+    return -(-RATE_MS_MIN * NS_PER_MS // step_ns)
+
+
+def runs_of(frames: Sequence[Frame | None]) -> list[tuple[int, int]]:
+    """The places without a frame that follow each other: the first, and where they end.
+
+    >>> runs_of([None, None])
+    [(0, 2)]
+    """
+    is_missing = np.array([False, *(frame is None for frame in frames), False])
+    turns = np.flatnonzero(np.diff(is_missing.astype(np.int8))).tolist()
+    return list(zip(turns[::2], turns[1::2], strict=True))
+
+
+def batched(metrics: Sequence[int], count: int) -> Iterator[Sequence[int]]:
+    return (metrics[at : at + count] for at in range(0, len(metrics), count))
+
+
+def single(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """As answers have it. A copy: a row of a matrix would hold all of it."""
+    with np.errstate(over="ignore"):
+        return row.astype(np.float32) if row.dtype == np.float64 else row.copy()
+
+
+def last_of(held: Held, moments_ms: Ints, window_ms: int) -> tuple[Floats, Floats]:
+    """[series, moments]: each series' last reading before each moment, and when that was."""
+    values, times = np.full((2, len(held), len(moments_ms)), np.nan)
+    rows = np.arange(len(held))
+    is_finite = np.isfinite(held.value)
+    for place, moment in enumerate(moments_ms.tolist()):
+        inside = held.within(moment - window_ms, moment) & is_finite
+        offset = np.where(inside, held.offset, 0)
+        last = np.argmax(offset, axis=1)
+        latest = offset[rows, last]
+        seen = latest > 0
+        values[seen, place] = held.value[rows, last][seen]
+        times[seen, place] = latest[seen].astype(np.float64) + held.epoch_ms
+    return values, times
+
+
+def lowest_of(held: Held, moments_ms: Ints, window_ms: int) -> Floats:
+    """[series, moments]: the lowest reading in the time before each moment."""
+    found = np.full((len(held), len(moments_ms)), np.nan)
+    is_finite = np.isfinite(held.value)
+    for place, moment in enumerate(moments_ms.tolist()):
+        inside = held.within(moment - window_ms, moment) & is_finite
+        lowest = np.where(inside, held.value, np.inf).min(axis=1)
+        found[:, place] = np.where(np.isinf(lowest), np.nan, lowest)
+    return found
+
+
+def on_grid(held: Held, end_ms: int, values: Floats) -> OnGrid:
+    inside = held.within(0, end_ms)
+    last_ms = np.where(inside, held.offset, 0).max(axis=1).astype(np.int64) + held.epoch_ms
+    seen = ~np.isnan(values).all(axis=1)
+    return OnGrid(held.metric[seen], held.series[seen], last_ms[seen], values[seen])
+
+
+def of_table(table: pa.Table, values: Floats) -> OnGrid:
+    metric, series, last_ms = (table[name].to_numpy() for name in ("metric", "series", "last_ms"))
+    seen = ~np.isnan(values).all(axis=1)
+    return OnGrid(
+        metric.astype(np.uint32)[seen],
+        series.astype(np.uint64)[seen],
+        last_ms.astype(np.int64)[seen],
+        values[seen],
+    )
 
 
 def matrix_of(column: pa.ChunkedArray, steps: int) -> Floats:
@@ -239,18 +407,24 @@ def rates_between(values: Floats, time_ms: Floats, back: int) -> Floats:
     return rates
 
 
-def put_together(parts: Sequence[tuple[pa.Table, Floats]], grid: Grid) -> Samples:
-    metric, series, last_ms = (
-        np.concatenate([table[name].to_numpy() for table, _ in parts])
-        for name in ("metric", "series", "last_ms")
+def put_together(parts: Sequence[OnGrid], grid: Grid) -> Samples:
+    nobody = OnGrid(
+        np.zeros(0, np.uint32),
+        np.zeros(0, np.uint64),
+        np.zeros(0, np.int64),
+        np.zeros((0, grid.cells)),
+    )
+    metric, series, last_ms, values = (
+        np.concatenate([getattr(part, name) for part in [nobody, *parts]])
+        for name in OnGrid.__struct_fields__
     )
     order = np.lexsort((series, metric))
     nothing = np.zeros(0)
-    last_ms = last_ms.astype(np.int64)[order]
+    last_ms = last_ms[order]
     return Samples(
         grid=grid,
-        metric=metric[order].astype(np.uint32),
-        series=series[order].astype(np.uint64),
+        metric=metric[order],
+        series=series[order],
         first_ms=last_ms,
         last_ms=last_ms,
         lowest=nothing,
@@ -258,22 +432,38 @@ def put_together(parts: Sequence[tuple[pa.Table, Floats]], grid: Grid) -> Sample
         start=np.zeros(len(order) + 1, dtype=np.int64),
         time_ms=nothing.astype(np.int64),
         value=nothing,
-        on_grid=np.concatenate([values for _, values in parts])[order],
+        on_grid=values[order],
     )
 
 
 # From ports to links ------------------------------------------------------------------------------
 
 
-def state_of(ports: Ports, links: Sequence[Link]) -> FabricState:
+def rates_by_moment(ports: Ports, topology: Topology) -> Floats:
+    """[ports, moments] of the rate that was read, or that is known of the port; NaN: unknown."""
+    known = [topology.ports.get(PortId(*key)) for key in ports.row_of]
+    told = [(port and port.rate_bits_per_second) or np.nan for port in known]
+    rate = np.repeat(np.array(told, dtype=np.float64)[:, None], ports.grid.cells, axis=1)
+    for name in ("rate_bits_per_second", "speed_bits_per_second"):
+        found = ports.readings.get(name)
+        if found is not None and found.values.size:
+            read = np.where(found.values > 0, found.values, np.nan)
+            rate[found.row] = np.fmax(rate[found.row], read)
+    return rate
+
+
+def state_of(ports: Ports, links: Sequence[Link], port_rate: Floats | None = None) -> FabricState:
+    """``port_rate``: [ports, moments] where it is known by moment."""
+    if port_rate is None:
+        port_rate = np.repeat(ports.rate_bits_per_second[:, None], ports.grid.cells, axis=1)
     ends = [rows_of_ends(ports, links, end) for end in ("a", "b")]
-    rate = rates_of(ports, links, ends)
+    rate = rates_of(ports, links, ends, port_rate)
     sent, received, paused = (
         [at_end(ports, values, rows) for rows in ends]
         for values in (
             ports.values("transmit_bytes_total"),
             ports.values("receive_bytes_total"),
-            paused_of(ports),
+            paused_of(ports, port_rate),
         )
     )
     errors, worst = errors_of(ports, ends)
@@ -304,12 +494,12 @@ def at_end(ports: Ports, values: Floats, rows: Ints) -> Floats:
     return found
 
 
-def rates_of(ports: Ports, links: Sequence[Link], ends: Sequence[Ints]) -> Floats:
-    """What each link can carry, in bits a second: the lower of its ends'. NaN: unknown."""
+def rates_of(
+    ports: Ports, links: Sequence[Link], ends: Sequence[Ints], port_rate: Floats
+) -> Floats:
+    """[moments, links] in bits a second: the lower of a link's ends. NaN: unknown."""
     reported = np.array([link.rate_bits_per_second or np.nan for link in links])
-    rate = ports.rate_bits_per_second
-    own = [np.where(rows >= 0, rate[rows] if len(rate) else np.nan, np.nan) for rows in ends]
-    lower = np.fmin(*own)
+    lower = np.fmin(*(at_end(ports, port_rate, rows) for rows in ends))
     return np.where(np.isnan(lower), reported, lower)
 
 
@@ -320,10 +510,10 @@ def up_of(ports: Ports) -> Floats:
     return np.where(np.isnan(by_state), interface, by_state)
 
 
-def paused_of(ports: Ports) -> Floats:
+def paused_of(ports: Ports, port_rate: Floats) -> Floats:
     """By pause frames or lack of credit; from frames alone, the longest time they can take."""
     paused = np.fmax(ports.values(PAUSED), ports.values(CREDITLESS))
-    frames = ports.values(PAUSE_FRAMES) * PAUSE_BITS / ports.rate_bits_per_second[:, None]
+    frames = ports.values(PAUSE_FRAMES) * PAUSE_BITS / port_rate
     return np.minimum(np.where(np.isnan(paused), frames, paused), 1.0)
 
 
