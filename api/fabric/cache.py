@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from api.fabric.mistakes import find_mistakes
 from api.fabric.model import Topology
 from api.fabric.plan import Plan, plan_of
 from api.fabric.read import ROAD, read_topology
-from api.fabric.shown import tag_of
+from api.fabric.shown import tag_of, write_json
 from api.fabric.spread import Spread, edge_paths
 from api.fabric.tiers import with_tiers
 from collector.contract.errors import SettingsError
@@ -34,6 +35,10 @@ seconds."""
 MOMENTS_CACHED_MAX: Final = 4
 """Least recently used go; up to 300 MB each: the present, and past ones for comparison."""
 
+JSON_KEPT_BYTES_MAX: Final = 16 << 20
+"""A topology that is no longer as JSON is written once for all who ask, as long as it is kept:
+1,000 hosts. A longer one is written piece by piece for each of them."""
+
 PLANS_CACHED_MAX: Final = 8
 
 
@@ -44,10 +49,27 @@ class BuiltTopology:
         self.topology = with_tiers(topology)
         self._lock = threading.Lock()
         self._mistakes: list[tuple[Plan, list[Mistake]]] = []
+        self._json: list[bytes] | None = None
 
     @cached_property
     def graph(self) -> Graph:
         return compile_graph(self.topology)
+
+    def json(self) -> Iterable[bytes]:
+        """All of it, as `write_json` writes it."""
+        with self._lock:
+            if self._json is not None:
+                return self._json
+            found: list[bytes] = []
+            size = 0
+            whole = write_json(self.topology)
+            for piece in whole:
+                found.append(piece)
+                size += len(piece)
+                if size > JSON_KEPT_BYTES_MAX:
+                    return chain(found, whole)
+            self._json = [b"".join(found)]
+            return self._json
 
     @cached_property
     def tag(self) -> str:

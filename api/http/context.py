@@ -37,12 +37,14 @@ from api.promql.gate import Gate
 
 LOOKS_KEPT_MAX = 2
 """Of LOOK_RECORDS_MAX records each: 160 MB."""
+EXPLANATIONS_KEPT_MAX = 4
+"""Of 4 MB each at 64 hosts."""
 
 
 class Queues(msgspec.Struct, frozen=True, kw_only=True):
     """Queues for answers that take a core for long; each kind has its own."""
 
-    explanations: Turns = msgspec.field(default_factory=Turns)
+    explanations: Turns = msgspec.field(default_factory=lambda: Turns(EXPLANATIONS_KEPT_MAX))
     fabrics: Turns = msgspec.field(default_factory=Turns)
     heats: Turns = msgspec.field(default_factory=Turns)
     looks: Turns = msgspec.field(default_factory=lambda: Turns(LOOKS_KEPT_MAX))

@@ -214,7 +214,12 @@ class _Id(msgspec.Struct, frozen=True, order=True):
     """
 
     def __str__(self) -> str:
-        return "/".join(str(part).translate(_ESCAPED) for part in msgspec.structs.astuple(self))
+        parts = msgspec.structs.astuple(self)
+        text = "/".join(map(str, parts))
+        # Nearly all names need no escaping, and a topology prints tens of thousands of them.
+        if text.count("/") == len(parts) - 1 and "%" not in text and "|" not in text:
+            return text
+        return "/".join(str(part).translate(_ESCAPED) for part in parts)
 
     def __post_init__(self) -> None:
         # The names alone: a topology makes hundreds of thousands of these.

@@ -328,3 +328,15 @@ def test_who_comes_while_too_many_wait_is_told_to_come_back(service: InProcess) 
         answer = service.client.get("/v1/explain", params={"job": JOB})
     is_problem(answer, 503, "EXPLAINS_WAITING_MAX")
     assert answer.headers["retry-after"]
+
+
+def test_who_asks_the_same_is_answered_the_same(service: InProcess) -> None:
+    explainer = service.context.explainer
+    asked = {"job": JOB, "from": "100", "to": "160"}
+    alone = explainer.explain
+    with patch.object(explainer, "explain", side_effect=alone) as made:
+        one, other = (service.client.get("/v1/explain", params=asked) for _ in range(2))
+        assert made.call_count == 1
+        assert one.content == other.content
+        service.client.get("/v1/explain", params={**asked, "rank": "0"})
+        assert made.call_count == 2

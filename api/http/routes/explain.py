@@ -23,7 +23,7 @@ from api.fabric.names import offer
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import JSON, documented
 from api.http.routes.shared.find import find_incident, no_such
-from api.http.routes.shared.parameters import Rank, moment_of, refuse_far_future
+from api.http.routes.shared.parameters import Rank, moment_of, refuse_far_future, shared_now_ms
 from api.http.routes.shared.topologies import find, find_or_refuse, port_of
 from api.oncall.explain.answer import Explanation
 from api.oncall.explain.explainer import Question
@@ -117,12 +117,14 @@ async def explain(
         lambda: msgspec.json.encode(parts.explainer.explain(question)),
         "EXPLAINS_WAITING_MAX",
         EXPLAINS_WAITING_MAX,
+        # Every single record may be hundreds of MB: that is not kept for others.
+        key=None if records else msgspec.json.encode(question),
     )
     return Response(body, media_type=JSON)
 
 
 async def ask(parts: Context, about: About, begin: str | None, end: str | None) -> Question:
-    now_ms = round(parts.clock() * MS_PER_SECOND)
+    now_ms = shared_now_ms(parts)
     if about.incident is not None:
         story = await asyncio.to_thread(find_incident, parts, about.incident)
         # The window at its last explanation: the same again finds the same.

@@ -204,9 +204,11 @@ async def topology(
     if format_ is TopologyFormat.GRAPHML:
         pieces = (piece.encode() for piece in write_graphml(shown))
         return StreamingResponse(pieces, media_type=MEDIA_TYPE, headers={"ETag": tag})
-    return StreamingResponse(
-        write_json(shown), media_type="application/json", headers={"ETag": tag}
-    )
+    if shown is built.topology:
+        whole = await asyncio.to_thread(built.json)
+    else:
+        whole = write_json(shown)
+    return StreamingResponse(whole, media_type="application/json", headers={"ETag": tag})
 
 
 def is_known(request: Request, tag: str) -> bool:

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from xml.etree import ElementTree as ET
 
 import msgspec
+import pytest
 
+from api.fabric import cache
 from api.fabric.graphml import EDGE_KEYS, NODE_KEYS, write_graphml
 from api.fabric.model import Node, NodeKind, Topology, make_topology
 from api.fabric.shown import TopologyShown, part_of, tag_of, write_json
@@ -87,6 +89,30 @@ def test_json_holds_everything_in_any_number_of_pieces() -> None:
     assert msgspec.json.decode(empty) == {
         "at": "2026-01-02T03:04:05Z", "nodes": [], "ports": [], "links": [], "conflicts": [],
     }  # fmt: skip
+
+
+def test_json_that_is_kept_is_the_same_and_a_large_one_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built = cache.BuiltTopology(simulated_topology())
+    whole = b"".join(write_json(built.topology))
+    assert b"".join(built.json()) == whole
+    assert built.json() is built.json()
+    monkeypatch.setattr(cache, "JSON_KEPT_BYTES_MAX", len(whole) // 2)
+    large = cache.BuiltTopology(simulated_topology())
+    assert b"".join(large.json()) == whole
+    assert large.json() is not large.json()
+
+
+def test_cables_change_with_links_and_rates_and_not_with_states() -> None:
+    whole = simulated_topology()
+    known = cache.BuiltTopology(whole).cables
+    assert cache.BuiltTopology(changed(whole)).cables == known
+    one, *others = whole.links.values()
+    slower = msgspec.structs.replace(one, rate_bits_per_second=1)
+    fewer = make_topology(AT, whole.nodes.values(), whole.ports.values(), others)
+    other = make_topology(AT, whole.nodes.values(), whole.ports.values(), [slower, *others])
+    assert len({known, cache.BuiltTopology(fewer).cables, cache.BuiltTopology(other).cables}) == 3
 
 
 def test_a_part_has_the_links_of_its_nodes_with_both_ends() -> None:
