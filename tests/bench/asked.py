@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 
 from api.http.context import Context
@@ -145,9 +146,9 @@ def ask(stand: Stand, asked: Asked) -> Cost:
     parameters = asked.parameters(stand.clock())
     FREE.write_text("5")
     before, begun = memory("VmRSS"), time.process_time()
-    answer = stand.service.client.get(
-        asked.path, params=parameters or None, timeout=ANSWER_SECONDS_MAX
-    )
+    # The client would put parameters in the place of those that the path has.
+    place = httpx.URL(asked.path).copy_merge_params(parameters)
+    answer = stand.service.client.get(place, timeout=ANSWER_SECONDS_MAX)
     assert answer.status_code == 200, (asked, answer.text[:300])
     return Cost((time.process_time() - begun) * 1000, memory("VmHWM") - before, len(answer.content))
 
