@@ -12,6 +12,9 @@ smooth one (`alerts.signals.smoothness`). A stretch must be clear by its times a
 ladder. Where nothing changed at all, a ladder that is in long operations and not in short ones
 beside them is enough (`alerts.signals.lasting`).
 
+Where no collective is slow, messages between two ranks are looked at in the same way, each
+direction by itself: what is slow of a rank's sends or receives, and of no other's, is its NIC.
+
 *Assumptions.* Clocks are aligned. Rings are as NCCL logged, or in the order of ranks. Operations of
 one kind move the same bytes. One fault at a time in one job.
 
@@ -50,6 +53,7 @@ from alerts.signals.edges import (
 from alerts.signals.gaps import own_time
 from alerts.signals.ladder import RANKS_MIN, Ladder, is_of_late_rank, ladder_of
 from alerts.signals.lasting import Lasting, lasting
+from alerts.signals.pipelines import by_messages
 from alerts.signals.smoothness import Smoothest, smoothest
 from alerts.signals.transfer import (
     MANY,
@@ -82,6 +86,9 @@ or, while it goes on, both edges of the NIC are slow: single connections stumble
 and then make a ladder, too. Where no ladder can be, it must go on and be so many times slower."""
 LIVE_SECONDS_MIN = 2.0
 """The same of what goes on: a moment later more is known."""
+MESSAGE_SECONDS_MIN = 1.0
+"""The same of messages, always: a pass of micro-batches sends many within milliseconds, and in a
+healthy pipeline four of them in a row took 25 times as long as usual."""
 SUSPECT_SHARE_MIN = 0.15
 """No culprit is named with a smaller share of all suspicion than this."""
 LEAD, ENDS = 1.5, 2
@@ -132,7 +139,14 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def detect(window: Window) -> list[Finding]:
-    return [finding for job in window.jobs for finding in of_job(window, job)]
+    return [finding for job in window.jobs for finding in of_job_or_messages(window, job)]
+
+
+def of_job_or_messages(window: Window, job: JobWindow) -> list[Finding]:
+    """By collectives, which say more; and by messages where these say nothing."""
+    found = of_job(window, job)
+    between = None if found else by_messages(job)
+    return found if between is None else of_job(window, between)
 
 
 def of_job(window: Window, job: JobWindow) -> list[Finding]:
@@ -159,7 +173,7 @@ def is_certain(window: Window, job: JobWindow, stretch: Stretch) -> bool:
     else:
         lasted = seconds >= OVER_SECONDS_MIN or stretch.share >= OVER_SHARE_MIN
         is_long = lasted and len(stretch.slow) >= MANY
-    if not is_long:
+    if not is_long or (is_of_messages(job, stretch) and seconds < MESSAGE_SECONDS_MIN):
         return False
     ladder = None if job.is_estimate else ladder_of(job, stretch)
     is_late = ladder is not None and is_of_late_rank(job, stretch, ladder)
@@ -170,6 +184,11 @@ def is_certain(window: Window, job: JobWindow, stretch: Stretch) -> bool:
         return stretch.goes_on and stretch.ratio >= BRIEF_RATIO
     is_twice = stretch.is_clear or (stretch.goes_on and ladder.is_of_nic)
     return is_twice and is_of_one(ladder) and not is_late
+
+
+def is_of_messages(job: JobWindow, stretch: Stretch) -> bool:
+    known = job.communicators.get(stretch.communicator)
+    return known is not None and known.is_one_way
 
 
 def is_of_one(ladder: Ladder | None) -> bool:
@@ -273,9 +292,17 @@ def is_contradicted(job: JobWindow, episode: Episode) -> bool:
     """
     if job.paths is not None:
         return False
-    slow = {rank for vote in episode.votes for rank in members(job, vote.communicator)}
-    fast = {rank for name in episode.company.as_usual for rank in members(job, name)}
+    slow = {side for vote in episode.votes for side in sides(job, vote.communicator)}
+    fast = {side for name in episode.company.as_usual for side in sides(job, name)}
     return bool(slow) and slow <= fast
+
+
+def sides(job: JobWindow, communicator: str) -> list[tuple[int, str]]:
+    """The members and what they do there: of messages one sends and the other one receives."""
+    known = job.communicators.get(communicator)
+    if known is None or not known.is_one_way:
+        return [(rank, "") for rank in members(job, communicator)]
+    return [(rank, "in" if place else "out") for place, rank in known.job_rank.items()]
 
 
 def members(job: JobWindow, communicator: str) -> list[int]:

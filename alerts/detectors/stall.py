@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from alerts.finding import Finding
-from alerts.signals.gaps import job_ranks_of_rows
+from alerts.signals.pipelines import job_ranks
 from alerts.window.columns import Ints, Operations, Records
 from alerts.window.model import JobWindow, Window
 from alerts.window.split import distinct, medians
@@ -98,7 +98,7 @@ def all_inside(job: JobWindow, operations: Operations, row: int) -> bool:
     members = job.communicators.get(name)
     if not len(near) or members is None:
         return False
-    number = job_ranks_of_rows(job, near)
+    number = job_ranks(job, near)
     overlap = np.minimum(near.exit_ns, last) - np.maximum(near.entry_ns, first)
     inside = number[overlap >= INSIDE_SHARE * (last - first)]
     waiting = np.intersect1d(inside, np.array(list(members.job_rank.values()), dtype=np.int64))

@@ -367,6 +367,9 @@ def healthy_edges(
             yield vote.communicator, ends, ladder.belief * vote.weight
     for name in sorted(healthy):
         known = job.communicators.get(name)
+        if known is not None and known.is_one_way:
+            yield name, (0, 1), 1.0
+            continue
         for order in ring_orders(known, known.ranks if known is not None else 0)[:1]:
             for source, target in zip(order.tolist(), np.roll(order, -1).tolist(), strict=True):
                 yield name, (source, target), 1.0

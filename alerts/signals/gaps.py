@@ -22,12 +22,18 @@ from collections.abc import Collection
 import msgspec
 import numpy as np
 
-from alerts.signals.pipelines import are_copies, message_edges, pipelines_of, stages_of
+from alerts.signals.pipelines import (
+    are_copies,
+    job_ranks,
+    message_edges,
+    pipelines_of,
+    stages_of,
+)
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Flags, Floats, Ints, Records
 from alerts.window.messages import is_pairwise
 from alerts.window.model import JobWindow
-from alerts.window.split import distinct, medians, members_in, reduced, starts_of
+from alerts.window.split import distinct, medians, reduced, starts_of
 
 BINS_MAX = 20_000
 """Steps that are looked at, the newest: a window of hours."""
@@ -225,19 +231,9 @@ def known_rows(job: JobWindow) -> tuple[Records, Ints]:
     near = (timed.entry_ns > middle - SPAN_NS_MAX) & (timed.entry_ns < middle + SPAN_NS_MAX)
     near &= (timed.exit_ns >= timed.entry_ns) & (timed.exit_ns < middle + SPAN_NS_MAX)
     timed = timed.select(near)
-    number = job_ranks_of_rows(job, timed)
+    number = job_ranks(job, timed)
     chosen: Records = timed.select(number >= 0)
     return chosen, number[number >= 0]
-
-
-def job_ranks_of_rows(job: JobWindow, records: Records) -> Ints:
-    """The job's rank of each row; -1 where it is not known."""
-    members, which = members_in(records)
-    known = np.full(len(members), -1, dtype=np.int64)
-    for place, (name, rank) in enumerate(members):
-        communicator = job.communicators.get(name)
-        known[place] = communicator.job_rank.get(rank, -1) if communicator is not None else -1
-    return known[which]
 
 
 def bins_of(job: JobWindow, records: Records) -> tuple[Ints, Ints]:

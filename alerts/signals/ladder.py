@@ -119,6 +119,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 def ladder_of(job: JobWindow, stretch: Stretch) -> Ladder | None:
     """The ladder in a slow stretch; None where the communicator's members are not known."""
     communicator = job.communicators.get(stretch.communicator)
+    if communicator is not None and communicator.is_one_way:
+        return without_order(np.array([0]), np.array([1]))
     orders = ring_orders(communicator, stretch.ranks)
     if not orders:
         return None
@@ -151,11 +153,11 @@ def ring_orders(communicator: Communicator | None, ranks: int) -> list[Ints]:
     return [np.array(ring, dtype=np.int64) for ring in whole]
 
 
-def without_order(order: Ints) -> Ladder:
-    """A ring of which nothing is known but its order: all edges alike."""
+def without_order(order: Ints, target: Ints | None = None) -> Ladder:
+    """A ring, or other edges, of which nothing is known but its order: all edges alike."""
     return Ladder(
         source=order,
-        target=np.roll(order, -1),
+        target=np.roll(order, -1) if target is None else target,
         share=np.full(len(order), 1 / len(order)),
         quality=0.0,
         step_ns=0.0,

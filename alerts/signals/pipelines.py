@@ -11,12 +11,17 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from alerts.window.columns import Ints, Records
-from alerts.window.messages import PAIR, is_pairwise, peers_of
-from alerts.window.model import JobWindow
-from alerts.window.split import distinct
+from alerts.window.messages import PAIR, is_pairwise, partners, peers_of
+from alerts.window.model import Communicator, JobWindow
+from alerts.window.split import distinct, members_in, split, starts_of
+from collector.contract.collective import Operation
+
+MESSAGE = "message"
+"""What sends and receives are called where they stand for operations."""
 
 NEIGHBOURS_MAX = 2
 """Of a typical rank in one communicator: a stage has the one before and the one after. Ranks that
@@ -91,3 +96,80 @@ def are_copies(pipeline: Ints) -> bool:
     """Whether no two of these ranks, by their pipelines, pass work on to each other."""
     known = pipeline[pipeline >= 0]
     return len(np.unique(known)) == len(known)
+
+
+# Messages as operations --------------------------------------------------------------------------
+
+
+def by_messages(job: JobWindow) -> JobWindow | None:
+    """The job with its messages in place of its collectives; None where it has none.
+
+    Each direction between two ranks is a communicator of its own, its rank 0 sends. Both ends leave
+    when the receiver does: a send ends early where it is buffered, which tells nothing.
+    """
+    rows, receivers = sends_of(job)
+    if not len(rows) or job.kept_one_in > 1:
+        return None
+    source = job_ranks(job, job.records.select(rows))
+    target = job_ranks(job, job.records.select(receivers))
+    first, way = distinct(source, target)
+    names = [f"{source[row]}>{target[row]}" for row in first.tolist()]
+    order = np.lexsort((job.records.entry_ns[rows], way))
+    starts = starts_of(way[order])
+    place = np.arange(len(order)) - starts[way[order]]
+    rows, receivers, way = rows[order], receivers[order], way[order]
+    both = job.records.select(np.stack([rows, receivers], axis=1).reshape(-1))
+    exits = np.maximum(job.records.exit_ns[receivers], job.records.entry_ns[rows])
+    records = msgspec.structs.replace(
+        both,
+        communicators=names,
+        operations=[MESSAGE],
+        communicator=np.repeat(way, PAIR).astype(np.int32),
+        operation=np.zeros(len(both), dtype=np.int32),
+        sequence=np.repeat(place, PAIR),
+        rank=np.tile([0, 1], len(rows)).astype(np.int32),
+        ranks=np.full(len(both), PAIR, dtype=np.int32),
+        exit_ns=np.repeat(exits, PAIR),
+    )
+    joined = split(msgspec.structs.replace(records, operations=[Operation.OTHER.value]))
+    communicators = {
+        name: Communicator(
+            name=name,
+            ranks=PAIR,
+            job_rank={0: int(source[row]), 1: int(target[row])},
+            is_one_way=True,
+        )
+        for name, row in zip(names, first.tolist(), strict=True)
+    }
+    return msgspec.structs.replace(
+        job,
+        communicators=communicators,
+        records=records,
+        operations=msgspec.structs.replace(joined, operations=[MESSAGE]),
+        past={},
+        baselines={},
+    )
+
+
+def sends_of(job: JobWindow) -> tuple[Ints, Ints]:
+    """Rows of sends between known ranks, and the rows of their receives."""
+    records = job.records
+    other = partners(records)
+    rows = np.flatnonzero((other >= 0) & records.timed())
+    kind = np.array([name == Operation.SEND for name in records.operations], dtype=bool)
+    rows = rows[kind[records.operation[rows]]] if len(kind) else rows[:0]
+    rows = rows[records.timed()[other[rows]]]
+    known = (job_ranks(job, records.select(rows)) >= 0) & (
+        job_ranks(job, records.select(other[rows])) >= 0
+    )
+    return rows[known], other[rows[known]]
+
+
+def job_ranks(job: JobWindow, records: Records) -> Ints:
+    """The job's rank of each row; -1 where it is not known."""
+    members, which = members_in(records)
+    known = np.full(len(members), -1, dtype=np.int64)
+    for place, (name, rank) in enumerate(members):
+        communicator = job.communicators.get(name)
+        known[place] = communicator.job_rank.get(rank, -1) if communicator is not None else -1
+    return known[which]

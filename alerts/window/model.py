@@ -211,6 +211,8 @@ class Communicator(msgspec.Struct, frozen=True, kw_only=True):
     is_ring_assumed: bool = False
     """Its wiring was not logged; ``rings`` are the ranks in their order, as NCCL does it where
     every host has one rank."""
+    is_one_way: bool = False
+    """Messages from its rank 0 to its rank 1, and none back."""
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,8 @@ class Pipelines:
         self.now = np.zeros(self.ranks)
         self.records: list[Collective] = []
         self.numbers: dict[tuple[str, str], int] = {}
+        self.sends_ms: dict[int, float] = {}
+        """Of ranks whose messages take longer than MESSAGE_MS: how long."""
 
     def play(self, steps: int, slow: Slow = lambda *_: 0.0) -> list[Collective]:
         for step in range(steps):
@@ -58,7 +60,8 @@ class Pipelines:
         # As the Inspector counts: one number for the pair's messages in either direction.
         number = self.numbers[name, "message"] = self.numbers.get((name, "message"), 0) + 1
         entries = self.now[[source, target]].copy()
-        leave = entries.max() + MESSAGE_MS
+        took = self.sends_ms.get(source, MESSAGE_MS)
+        leave = entries.max() + took * self.random.normal(1.0, 0.02)
         for rank, kind in ((source, Operation.SEND), (target, Operation.RECV)):
             own = int(rank == high)
             entry = entries[0] if rank == source else entries[1]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from alerts.detectors.imbalance import detect as detect_imbalance
+from alerts.detectors.slow_link import detect as detect_slow_link
 from alerts.detectors.straggler import detect
 from alerts.signals.gaps import common_of, own_time
 from alerts.signals.pipelines import message_edges, pipelines_of
@@ -96,6 +97,23 @@ def test_what_a_slow_rank_costs_follows_the_messages() -> None:
     saved = finding.cost.step_seconds - finding.cost.step_seconds_without
     # Eight passes of 3 ms; the first of each direction fills the pipeline behind it as well.
     assert saved == pytest.approx(8 * 0.003, rel=0.15)
+
+
+@pytest.mark.parametrize("rank", [0, 2, 5])
+def test_a_slow_nic_that_only_messages_cross_is_named(rank: int) -> None:
+    """Without a copy no collective but the world's small one crosses it."""
+    world = Pipelines(6, 1)
+    world.play(20)
+    world.sends_ms = {rank: 1.5}
+    job = to_job(world.play(20))
+    (finding,) = detect_slow_link(captured(job))
+    assert {finding.culprit.host, finding.suspects[0].culprit.host} == {f"node{rank}"}
+    assert accused(job) == []
+
+
+def test_messages_as_fast_as_ever_make_no_slow_link() -> None:
+    for seed in range(5):
+        assert detect_slow_link(captured(to_job(Pipelines(6, 1, seed=seed).play(STEPS)))) == []
 
 
 def test_lost_messages_accuse_no_rank() -> None:
