@@ -20,11 +20,13 @@ from alerts.window.steps import (
     to_work,
     with_messages,
 )
-from api.data.store.store import Store
 from api.diagnose.jobs import Job
+from api.diagnose.throw_away import ThrowAwayStore
 from api.jobs.correlate.join import split_in_store
 from api.jobs.correlate.read import (
+    CODES,
     COLUMNS,
+    INTS,
     RECORDS_MAX,
     SEEN_BY,
     Question,
@@ -110,16 +112,19 @@ class RankRows(msgspec.Struct, frozen=True, kw_only=True):
     is_least: Ints
 
 
-def analyse_job(store: Store, job: Job, within: TimeRange) -> Analysis:
+def analyse_job(store: ThrowAwayStore, job: Job, within: TimeRange) -> Analysis:
     choice = choose_source(store, job, within)
     sources = [choice.source or "none"]
     question = Question(choice.communicators, within.from_ns, within.to_ns, sources)
     # Sequence numbers need not be even: a margin keeps the share below the bound.
-    share = max(1.0, count_records(store, question) / (RECORDS_MAX * 3 // 4))
+    count = count_records(store, question) if store.holds("collectives") else 0
+    share = max(1.0, count / (RECORDS_MAX * 3 // 4))
     kept_one_in = power_of_two(math.ceil(share))
     columns = SEEN_BY if choice.is_estimate else COLUMNS
-    raw = query_records(store, question, keep_one_in=kept_one_in, columns=columns)
-    records = placed(raw, job)
+    records = no_records()
+    if count:
+        raw = query_records(store, question, keep_one_in=kept_one_in, columns=columns)
+        records = placed(raw, job)
     if choice.is_estimate:
         records = leaving_together(records)
     fits = align(records)
@@ -148,12 +153,19 @@ def analyse_job(store: Store, job: Job, within: TimeRange) -> Analysis:
     )
 
 
-def choose_source(store: Store, job: Job, within: TimeRange) -> Choice:
+def no_records() -> Records:
+    codes = dict.fromkeys(("communicator", "operation", "host", *CODES), np.zeros(0, np.int32))
+    numbers = dict.fromkeys(INTS, np.zeros(0, np.int64))
+    columns: dict[str, Any] = {**codes, **numbers}
+    return Records(communicators=[], operations=[], hosts=[], **columns)
+
+
+def choose_source(store: ThrowAwayStore, job: Job, within: TimeRange) -> Choice:
     """The source with the most informative times: kernels before watchdogs."""
     sums: dict[str, dict[str, Any]] = {}
     mine = {each.communicator for each in job.found.communicators}
     groups = {(each.source, name) for each in job.collections for name in each.sizes}
-    for row in store.query(COUNTS_SQL, within.parameters()).to_pylist():
+    for row in store.rows("collectives", COUNTS_SQL, within.parameters()):
         source, communicator = row["source"], row["communicator"]
         is_group = communicator.startswith("pg:")
         if (source, communicator) in groups or (communicator in mine and not is_group):
@@ -262,7 +274,7 @@ def rank_rows(records: Records, job_ranks: Mapping[tuple[str, int], int]) -> Ran
 
 
 def find_steps(
-    store: Store,
+    store: ThrowAwayStore,
     job: Job,
     within: TimeRange,
     joined: tuple[Records, Operations],
@@ -290,13 +302,13 @@ Span = tuple[int, int, int, int]
 
 
 def read_spans(
-    store: Store, job: Job, within: TimeRange, fits: Sequence[ClockFit]
+    store: ThrowAwayStore, job: Job, within: TimeRange, fits: Sequence[ClockFit]
 ) -> dict[str, list[Span]]:
     """Whole steps of the job's ranks, from marks and from profiles, on the common clock."""
     by_process = {(place.host, place.pid): place.rank for place in job.found.places}
     keys = {collection.key for collection in job.collections} | {job.name}
     found: dict[str, list[Span]] = {}
-    for row in store.query(STEPS_SQL, within.parameters()).to_pylist():
+    for row in store.rows("steps", STEPS_SQL, within.parameters()):
         rank = by_process.get((row["host"], row["pid"]))
         if rank is None and row["job"] in keys and row["rank"] >= 0:
             rank = row["rank"]

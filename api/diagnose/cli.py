@@ -17,13 +17,13 @@ from typing import BinaryIO
 from alerts.window.model import Window as Seen
 from api.base.packages import leave_out_needless
 from api.base.times import read_time_ms
-from api.data.store.store import Store
 from api.diagnose.analyse import Analysis, TimeRange, analyse_job
 from api.diagnose.find import STANDARD_INPUT, Found, Walk
 from api.diagnose.jobs import Job, find_jobs
-from api.diagnose.load import EARLIEST_NS, LATEST_NS, Loaded, Loader, throw_away_store
+from api.diagnose.load import EARLIEST_NS, LATEST_NS, Loaded, Loader
 from api.diagnose.report import JOBS_MAX, Diagnosis, to_json
 from api.diagnose.summarise import find_warnings, summarise_job, summarise_read
+from api.diagnose.throw_away import ThrowAwayStore, throw_away_store
 from api.diagnose.verdicts import judge_window
 from api.diagnose.windows import window_of
 from collector.contract.errors import SettingsError
@@ -101,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
             jobs=[summarise_job(store, analysis) for analysis in analyses],
             jobs_left_out=len(found) - len(jobs) if arguments.job is None else 0,
             warnings=find_warnings(store),
+            nccl_tests=store.results.tests(),
         )
         # Files first: a reader of the text like `head` closes the pipe before its end.
         write_files(arguments, store, diagnosis, analyses, seen)
@@ -147,7 +148,7 @@ def temporary_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def load_all(store: Store, files: Sequence[Found]) -> Loaded:
+def load_all(store: ThrowAwayStore, files: Sequence[Found]) -> Loaded:
     loader = Loader(store)
     with progress(sum(found.size_bytes for found in files)) as (on_file, on_read):
         for found in files:
@@ -243,7 +244,7 @@ def show(arguments: argparse.Namespace, diagnosis: Diagnosis) -> None:
 
 def write_files(
     arguments: argparse.Namespace,
-    store: Store,
+    store: ThrowAwayStore,
     diagnosis: Diagnosis,
     analyses: Sequence[Analysis],
     seen: Seen,

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from api.data.inventory.job_model import JobFound, JobRank, Member
-from api.data.store.store import Store
 from api.diagnose.load import APART_NS, Collection, Loaded
-from api.jobs.facts import facts_of, to_event
+from api.diagnose.throw_away import ThrowAwayStore
+from api.jobs.facts import facts_of
 from api.jobs.infer import infer
 from collector.contract import communicator as words
 from collector.contract.communicator import parse_ranks
@@ -29,10 +29,6 @@ MEMBERS_SQL = """
            toUnixTimestamp64Nano(max(time)) AS last_ns
     FROM collectives GROUP BY communicator, rank, host, pid, job
     ORDER BY communicator, rank, host, pid, job
-"""
-EVENTS_SQL = """
-    SELECT kind, toUnixTimestamp64Nano(time) AS time_ns, labels, attributes FROM events FINAL
-    WHERE kind IN ('communicator', 'process_group') ORDER BY time, id
 """
 MARKS_SQL = """
     SELECT host, pid, max(rank) AS marked_rank FROM steps
@@ -86,9 +82,9 @@ class Job(msgspec.Struct, kw_only=True):
         return sorted(values - {""})
 
 
-def find_jobs(store: Store, loaded: Loaded) -> list[Job]:
-    events = read_events(store)
-    rows = store.query(MEMBERS_SQL).to_pylist()
+def find_jobs(store: ThrowAwayStore, loaded: Loaded) -> list[Job]:
+    events = list(store.events((words.COMMUNICATOR, words.PROCESS_GROUP)))
+    rows = store.rows("collectives", MEMBERS_SQL)
     members = [to_member(row) for row in rows]
     direct = [member for member in members if not member.communicator.startswith("pg:")]
     named = [*direct, *members_of_events(events)]
@@ -107,10 +103,6 @@ def find_jobs(store: Store, loaded: Loaded) -> list[Job]:
             jobs += jobs_of(collection, [*own, *members_of_groups(collection)], groups)
     add_attributes(jobs, events)
     return sorted(jobs, key=lambda job: (job.first_ns, job.name))
-
-
-def read_events(store: Store) -> list[Event]:
-    return [to_event(row) for row in store.query(EVENTS_SQL).to_pylist()]
 
 
 def to_member(row: dict[str, Any]) -> Member:
@@ -141,12 +133,12 @@ def members_of_events(events: Iterable[Event]) -> list[Member]:
     return found
 
 
-def stated_ranks(store: Store, members: Iterable[Member]) -> dict[tuple[str, int], int]:
+def stated_ranks(store: ThrowAwayStore, members: Iterable[Member]) -> dict[tuple[str, int], int]:
     hosts: dict[int, set[str]] = {}
     for member in members:
         hosts.setdefault(member.pid, set()).add(member.host)
     found = {}
-    for row in store.query(MARKS_SQL).to_pylist():
+    for row in store.rows("steps", MARKS_SQL):
         host, pid = row["host"], row["pid"]
         only = hosts.get(pid, set())
         if not host and len(only) == 1:

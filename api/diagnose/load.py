@@ -10,27 +10,28 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import msgspec
 import numpy as np
 
 from api.data.ingest.columns import MS_PER_DAY, SampleColumns
-from api.data.ingest.commit import event_rows, series_rows
-from api.data.ingest.records import insert_collectives, insert_steps, is_word
-from api.data.ingest.series import NewSeries
-from api.data.store.store import RETAINED_TABLES, Store, StoreUrl
+from api.diagnose.bandwidth import is_result
 from api.diagnose.find import STANDARD_INPUT, Found, Stream, origin_of, recognise
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.communicator import COMMUNICATOR, PROCESS_GROUP, RANK, RANKS, parse_ranks
 from collector.contract.errors import IdentityError, ParseError
 from collector.contract.identity import check_labels, metric_id, printable
 from collector.contract.model import Event, Sample, Series
+from collector.contract.records import NAME_CHARS_MAX
 from collector.contract.units import NS_PER_MS
 from collector.formats import Format, Record
+
+if TYPE_CHECKING:
+    from api.data.ingest.series import NewSeries
+    from api.diagnose.throw_away import ThrowAwayStore
 
 T = TypeVar("T")
 
@@ -38,15 +39,11 @@ EARLIEST_NS = 946_684_800_000_000_000
 """The year 2000. What claims to be older is no time: NCCL is from 2015."""
 LATEST_NS = 2_524_608_000_000_000_000
 """The year 2050: the store's own clock ends in 2106, and rows live for RETENTION_DAYS."""
-RETENTION_DAYS = 20_000
-"""Old captures are what this is for: nothing may expire while it is analysed."""
 DAYS_MAX = 366
 """Different days of one table: each is a partition, and a file that claims a new day on every line
 would make millions of them."""
 ROWS_HELD_MAX = 200_000
 """Rows that wait for an insert: some hundred megabytes."""
-EVENTS_MAX = 2_000_000
-"""Events that are kept. Ten thousand ranks have a few each."""
 SERIES_MAX = 1_000_000
 """Distinct series: about 400 MB."""
 PROBLEMS_NAMED_MAX = 20
@@ -201,12 +198,10 @@ class Loaded(msgspec.Struct, kw_only=True):
 class Sink:
     """Buffers rows for inserts. Rows that the store cannot hold are refused with a reason."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ThrowAwayStore) -> None:
         self._store = store
         self._collectives: list[Collective] = []
         self._steps: list[StepSpan] = []
-        self._events: list[Event] = []
-        self._event_count = 0
         self._words: set[tuple[str, ...]] = set()
         self._days: dict[str, set[int]] = {}
         self._rows: dict[Series, tuple[int, int] | None] = {}
@@ -247,13 +242,7 @@ class Sink:
             return reason
         if not is_text(event):
             return "a text that is not Unicode"
-        if self._event_count >= EVENTS_MAX:
-            return f"over EVENTS_MAX = {EVENTS_MAX} events"
-        self._event_count += 1
-        self._events.append(event)
-        if len(self._events) >= ROWS_HELD_MAX:
-            self.flush()
-        return None
+        return self._store.add_event(event)
 
     def add_sample(self, sample: Sample) -> str | None:
         if reason := self._refuse_time("samples", sample.time_ns):
@@ -267,6 +256,8 @@ class Sink:
         time_ms = sample.time_ns // NS_PER_MS
         day = time_ms // MS_PER_DAY
         if (day, identity) not in self._series_days:
+            from api.data.ingest.series import NewSeries  # noqa: PLC0415 - see `flush`
+
             self._series_days.add((day, identity))
             self._new_series.append(NewSeries(day, identity, sample.series.full_labels({})))
         self._metric.append(metric)
@@ -301,12 +292,17 @@ class Sink:
         return None
 
     def flush(self) -> None:
+        if not (self._collectives or self._steps or self._metric):
+            return
+        # What writes rows brings half of the service's modules; a folder without rows has no use
+        # for them.
+        from api.data.ingest.commit import series_rows  # noqa: PLC0415
+        from api.data.ingest.records import insert_collectives, insert_steps  # noqa: PLC0415
+
         if self._collectives:
             insert_collectives(self._store, taken(self._collectives))
         if self._steps:
             insert_steps(self._store, taken(self._steps))
-        if self._events:
-            self._store.insert_arrow("events", event_rows(taken(self._events)))
         if self._new_series:
             self._store.insert_arrow("series", series_rows(taken(self._new_series)))
         if len(self._metric):
@@ -319,6 +315,11 @@ class Sink:
             self._store.insert_samples(columns)
             for column in (self._metric, self._series, self._time_ms, self._value):
                 del column[:]
+
+
+def is_word(text: str) -> bool:
+    """As `api.data.ingest.records` has it: short and printable, or empty."""
+    return len(text) <= NAME_CHARS_MAX and text.isprintable()
 
 
 def is_text(event: Event) -> bool:
@@ -341,7 +342,8 @@ def taken(items: list[T]) -> list[T]:
 class Loader:
     """Reads files, one after the other, into the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ThrowAwayStore) -> None:
+        self._results = store.results
         self._sink = Sink(store)
         self._collections = Collections()
         self.loaded = Loaded()
@@ -392,7 +394,10 @@ class Loader:
             account.note(str(error))
 
     def _take(self, record: Record, process: ProcessFile, account: FileRead) -> None:
-        if isinstance(record, Sample):
+        if isinstance(record, Sample) and is_result(record):
+            refused = self._results.add(account.path, record)
+            self._count(account, "samples", record.time_ns, refused)
+        elif isinstance(record, Sample):
             self._count(account, "samples", record.time_ns, self._sink.add_sample(record))
         elif isinstance(record, Collective):
             if record.communicator.startswith("pg:"):
@@ -498,18 +503,6 @@ def named_event(event: Event, suffix: str) -> Event:
     if not suffix or not communicator.startswith("pg:"):
         return event
     return replace(event, labels={**event.labels, COMMUNICATOR: communicator + suffix})
-
-
-@contextmanager
-def throw_away_store(folder: Path) -> Iterator[Store]:
-    """An empty store in this folder, in which nothing expires."""
-    retention = dict.fromkeys(RETAINED_TABLES, RETENTION_DAYS)
-    store = Store(StoreUrl.parse(f"chdb://{folder}"), retention_days=retention)
-    try:
-        store.migrate()
-        yield store
-    finally:
-        store.close()
 
 
 class FormatRead(msgspec.Struct, kw_only=True):

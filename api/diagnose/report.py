@@ -11,6 +11,7 @@ import msgspec
 
 from alerts.window.columns import ClockFit, Step
 from api.diagnose import units
+from api.diagnose.bandwidth import BandwidthReport
 from api.diagnose.load import FormatRead
 from collector.contract.verdict import Verdict
 
@@ -257,6 +258,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     jobs_left_out: int = 0
     """Smaller jobs, beyond JOBS_MAX."""
     warnings: list[Warned] = []
+    nccl_tests: list[BandwidthReport] = []
+    """What nccl-tests measured."""
     verdicts: list[Verdict] = []
     """What is wrong, the most costly first; empty if nothing stands out."""
     also_seen: list[str] = []

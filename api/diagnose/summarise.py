@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
 from alerts.window.columns import Ints, Operations, Records
 from alerts.window.split import PAIRWISE, distinct, starts_of
-from api.data.store.store import Store
 from api.diagnose.analyse import Analysis, RankRows
 from api.diagnose.jobs import Job
 from api.diagnose.load import FileRead, Loaded, by_format
@@ -33,10 +31,12 @@ from api.diagnose.report import (
     Read,
     Warned,
 )
-from api.jobs.correlate.baseline import Baselines, read_baselines
+from api.diagnose.throw_away import ThrowAwayStore
+from api.jobs.correlate.baseline import Baselines
 from collector.contract import communicator as words
 from collector.contract.records import ABSENT
 from collector.formats import discover
+from collector.formats.nccl_debug import WARNING
 
 OUTLIER_TIMES_FAIR = 3.0
 """A rank that is last in so many times more often than its fair share stands out..."""
@@ -54,11 +54,8 @@ PENDING_SQL = """
     HAVING length(scheduled) + length(started) > 0
     ORDER BY communicator, sequence, operation
 """
-WARNINGS_SQL = """
-    SELECT message, count() AS count, arraySort(groupUniqArray(100)(attributes['host'])) AS hosts
-    FROM events FINAL WHERE kind = 'nccl_warning'
-    GROUP BY message ORDER BY count DESC, message LIMIT 100
-"""
+WARNINGS_MAX = 100
+WARNED_HOSTS_MAX = 100
 
 
 def summarise_read(loaded: Loaded, analyses: Sequence[Analysis]) -> Read:
@@ -85,8 +82,20 @@ def summarise_read(loaded: Loaded, analyses: Sequence[Analysis]) -> Read:
     )
 
 
-def find_warnings(store: Store) -> list[Warned]:
-    return [msgspec.convert(row, Warned) for row in store.query(WARNINGS_SQL).to_pylist()]
+def find_warnings(store: ThrowAwayStore) -> list[Warned]:
+    """Equal messages are one; the most frequent first."""
+    hosts: dict[str, list[str]] = {}
+    for event in store.events((WARNING,)):
+        hosts.setdefault(event.message, []).append(event.attributes.get(words.HOST, ""))
+    ordered = sorted(hosts, key=lambda message: (-len(hosts[message]), message))
+    return [
+        Warned(
+            message=message,
+            count=len(hosts[message]),
+            hosts=sorted(set(hosts[message]))[:WARNED_HOSTS_MAX],
+        )
+        for message in ordered[:WARNINGS_MAX]
+    ]
 
 
 def to_problem(file: FileRead) -> Problem:
@@ -128,7 +137,7 @@ def find_losses(analysis: Analysis) -> list[Loss]:
     return losses
 
 
-def summarise_job(store: Store, analysis: Analysis) -> JobReport:
+def summarise_job(store: ThrowAwayStore, analysis: Analysis) -> JobReport:
     job, found = analysis.job, analysis.job.found
     collectives = report_collectives(analysis)
     pending = find_pending(store, job)
@@ -148,7 +157,7 @@ def summarise_job(store: Store, analysis: Analysis) -> JobReport:
         clocks=analysis.fits if len(analysis.records) else [],
         steps_from=analysis.steps_from,
         steps=analysis.steps[-STEPS_MAX:],
-        operations=report_operations(analysis.operations, read_baselines(store)),
+        operations=report_operations(analysis.operations, store.results.baselines()),
         collectives=collectives,
         collectives_total=len(analysis.operations),
         lateness=report_lateness(analysis),
@@ -416,7 +425,7 @@ def report_lateness(analysis: Analysis) -> list[LatenessReport]:
     return reports
 
 
-def find_pending(store: Store, job: Job) -> list[PendingReport]:
+def find_pending(store: ThrowAwayStore, job: Job) -> list[PendingReport]:
     """Operations that did not end, from dumps of the Flight Recorder."""
     names = {
         name
@@ -428,7 +437,7 @@ def find_pending(store: Store, job: Job) -> list[PendingReport]:
         return []
     job_ranks = job.job_ranks
     reports = []
-    for row in store.query(PENDING_SQL, {"communicators": sorted(names)}).to_pylist():
+    for row in store.rows("collectives", PENDING_SQL, {"communicators": sorted(names)}):
         waiting = sorted([*row["scheduled"], *row["started"]])
         known_ranks = (job_ranks.get((row["communicator"], rank)) for rank in waiting)
         reports.append(

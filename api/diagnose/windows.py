@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alerts.window.model import JobWindow, Window
-from api.data.store.store import Store
 from api.diagnose.analyse import Analysis, TimeRange
-from api.jobs.correlate.baseline import read_baselines
-from api.jobs.correlate.readings import GridReader
+from api.diagnose.throw_away import ThrowAwayStore
+from api.jobs.correlate.readings import GridReader, chained
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports
 from api.jobs.correlate.windows import (
+    EVENTS_MAX,
     baselines_of,
     grid_of,
     read_pending,
-    read_window_events,
     to_communicator,
     to_rank,
 )
+from collector.contract.communicator import COMMUNICATOR, PROCESS_GROUP
+from collector.contract.model import Event
 from collector.contract.units import NS
 
 STEP_SECONDS_MIN = 0.01
@@ -25,13 +26,15 @@ STEP_SECONDS_MIN = 0.01
 CELLS = 4_000
 
 SPAN_SQL = """
-    SELECT count() AS count, toUnixTimestamp64Nano(toDateTime64(min(time), 9)) AS from_ns,
+    SELECT toUnixTimestamp64Nano(toDateTime64(min(time), 9)) AS from_ns,
            toUnixTimestamp64Nano(toDateTime64(max(time), 9)) AS to_ns
     FROM samples
 """
 
 
-def window_of(store: Store, analyses: Sequence[Analysis], asked: TimeRange | None = None) -> Window:
+def window_of(
+    store: ThrowAwayStore, analyses: Sequence[Analysis], asked: TimeRange | None = None
+) -> Window:
     """From first to last record, or reading where there is no job; cut by ``asked``."""
     jobs = [job_window(store, analysis) for analysis in analyses]
     spans = [(analysis.job.first_ns, analysis.job.last_ns) for analysis in analyses]
@@ -45,25 +48,32 @@ def window_of(store: Store, analyses: Sequence[Analysis], asked: TimeRange | Non
     step_seconds = max(STEP_SECONDS_MIN, (to_ns - from_ns) / NS / CELLS)
     grid = grid_of(from_ns, to_ns, step_seconds)
     reader = GridReader(store)
+    samples = None if store.holds("samples") else chained([], grid)
     return Window(
         from_ns=from_ns,
         to_ns=to_ns,
         jobs=jobs,
-        ports=read_ports(reader, None, grid),
-        gpus=read_gpus(reader, grid),
-        hosts=read_hosts(reader, grid),
-        events=read_window_events(store, from_ns, to_ns),
+        ports=read_ports(reader, None, grid, samples),
+        gpus=read_gpus(reader, grid, samples),
+        hosts=read_hosts(reader, grid, samples),
+        events=events_within(store, from_ns, to_ns),
         is_live=False,
     )
 
 
-def span_of_readings(store: Store) -> tuple[int, int]:
+def span_of_readings(store: ThrowAwayStore) -> tuple[int, int]:
     """The times of the first and the last reading; zero and a second if there is none."""
-    (row,) = store.query(SPAN_SQL).to_pylist()
-    return (row["from_ns"], row["to_ns"]) if row["count"] else (0, NS)
+    rows = store.rows("samples", SPAN_SQL)
+    return (rows[0]["from_ns"], rows[0]["to_ns"]) if rows else (0, NS)
 
 
-def job_window(store: Store, analysis: Analysis) -> JobWindow:
+def events_within(store: ThrowAwayStore, from_ns: int, to_ns: int) -> list[Event]:
+    """As the service's windows have them: in order of time, and past EVENTS_MAX the newest."""
+    events = store.events(without=(COMMUNICATOR, PROCESS_GROUP))
+    return [event for event in events if from_ns <= event.time_ns <= to_ns][-EVENTS_MAX:]
+
+
+def job_window(store: ThrowAwayStore, analysis: Analysis) -> JobWindow:
     job = analysis.job
     ranks = {place.rank: to_rank(place) for place in job.found.places}
     job_ranks = job.job_ranks
@@ -95,7 +105,7 @@ def job_window(store: Store, analysis: Analysis) -> JobWindow:
         clocks=analysis.fits,
         steps=analysis.steps,
         pending=read_pending(store, dumped_groups(analysis), job.first_ns, job.last_ns, job_ranks),
-        baselines=baselines_of(analysis.operations, read_baselines(store)),
+        baselines=baselines_of(analysis.operations, store.results.baselines()),
         is_running=False,
     )
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import clickhouse_connect.driver.client  # noqa: F401 - now, while nothing collects garbage
 import msgspec
 import uvicorn
 from fastapi import FastAPI

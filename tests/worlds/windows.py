@@ -17,7 +17,8 @@ from api.diagnose.analyse import TimeRange, analyse_job
 from api.diagnose.cli import choose_jobs, load_all, temporary_folder
 from api.diagnose.find import Walk
 from api.diagnose.jobs import find_jobs
-from api.diagnose.load import EARLIEST_NS, LATEST_NS, throw_away_store
+from api.diagnose.load import EARLIEST_NS, LATEST_NS
+from api.diagnose.throw_away import throw_away_store
 from api.diagnose.windows import window_of
 from tests.stands.diagnosing import ROOT, RUN_SECONDS
 from tests.stands.environment import clean_environment

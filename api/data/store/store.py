@@ -9,16 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import clickhouse_connect
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from clickhouse_connect.driver.client import Client
-from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.base.memory import memory_bytes
@@ -31,6 +28,11 @@ from api.data.store.rings import Samples
 from api.data.store.touched import Touched, group_of
 from collector.contract.errors import SettingsError, StoreError
 from collector.contract.units import NS_PER_MS
+
+if (
+    TYPE_CHECKING
+):  # the driver is a third of the imports of `diagnose`, which rarely starts the engine
+    from clickhouse_connect.driver.client import Client
 
 VERSION_MIN = (26, 9)
 """What chDB embeds. Older servers lack the time-series aggregates that queries use."""
@@ -147,15 +149,19 @@ class Store:
         *,
         retention_days: Mapping[str, int] | None = None,
         clock: Callable[[], float] = time.time,
+        is_connected: bool = True,
     ) -> None:
-        """``clock``: unix seconds, by which the last minutes are held in memory."""
+        """``clock``: unix seconds, by which the last minutes are held in memory.
+
+        ``is_connected``: at once, so that a wrong address is known at once; else when it is used.
+        """
         self.url = url
         self.quarantine = Quarantine()
         """Where readers note stored things that they cannot use; a service sets its own."""
         self._retention_days = dict.fromkeys(RETAINED_TABLES, RETENTION_DAYS_DEFAULT)
         self._retention_days.update(retention_days or {})
         self._placement = Placement(url.cluster)
-        self._writer = self._connect(WRITE_SETTINGS)
+        self._connected = self._connect(WRITE_SETTINGS) if is_connected else None
         self._write_lock = threading.Lock()
         self._series_version = 0
         self._metric_versions: dict[str, int] = {}
@@ -183,7 +189,16 @@ class Store:
         for _ in range(READERS_MAX):
             self._readers.put(None)
 
+    @property
+    def _writer(self) -> Client:
+        """Used under the write lock."""
+        if self._connected is None:
+            self._connected = self._connect(WRITE_SETTINGS)
+        return self._connected
+
     def _connect(self, settings: Mapping[str, str]) -> Client:
+        import clickhouse_connect  # noqa: PLC0415 - see above
+
         with store_errors(f"cannot open the store at {self.url.scheme}"):
             # A session would make ClickHouse refuse two concurrent queries on one connection.
             options: dict[str, Any] = (
@@ -408,7 +423,8 @@ class Store:
 
     def close(self) -> None:
         with self._write_lock:
-            self._writer.close()
+            if self._connected is not None:
+                self._connected.close()
         with self._stop_lock:
             if self._stopper is not None:
                 self._stopper.close()
@@ -435,6 +451,8 @@ def is_damage(error: StoreError) -> bool:
 @contextlib.contextmanager
 def store_errors(doing: str) -> Iterator[None]:
     """Turn the driver's errors into StoreError with the engine's own first line."""
+    from clickhouse_connect.driver.exceptions import ClickHouseError  # noqa: PLC0415
+
     try:
         yield
     except (ClickHouseError, pa.ArrowException, OSError) as error:

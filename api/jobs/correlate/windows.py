@@ -27,7 +27,6 @@ from alerts.window.split import distinct
 from api.data.inventory.job_model import JobRank
 from api.data.inventory.records import JobState
 from api.data.store.store import Store
-from api.fabric.cache import BuiltTopology
 from api.jobs.correlate.baseline import Baselines, read_baselines
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.readings import ROAD, GridReader
@@ -41,8 +40,9 @@ from collector.contract.model import Event
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
 
-if TYPE_CHECKING:  # it brings SQLAlchemy, which `diagnose` does not need
+if TYPE_CHECKING:  # they bring SQLAlchemy and all of the topology, which `diagnose` does not need
     from api.data.inventory.repository import Inventory
+    from api.fabric.cache import BuiltTopology
 
 log = logging.getLogger(__name__)
 
