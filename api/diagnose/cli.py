@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(number, lambda got, _: sys.exit(128 + got))
     with temporary_folder() as folder, throw_away_store(folder / "store") as store:
         loaded = load_all(store, files)
-        loaded.left_out = [(printable(path), why) for path, why in walk.left_out]
+        loaded.left_out += [(printable(path), why) for path, why in walk.left_out]
         if not any(file.format for file in loaded.files):
             print(f"fabricscope: {nothing_found(loaded)}", file=sys.stderr)
             return EXIT_NOTHING

@@ -6,11 +6,13 @@ A broken file ends where it breaks, with the reason in `Stream.broken`; what cam
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import io
 import os
 import stat
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,9 +20,12 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
+from api.diagnose.archives import Budget
 from collector.contract.errors import ParseError, SettingsError
 from collector.contract.identity import printable
 from collector.formats import HEAD_BYTES, Format, Origin, discover
+from collector.parsing.lines import read_pieces
+from collector.parsing.prefixes import strip_prefixes
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -43,6 +48,25 @@ UNPACKED_BYTES = 1 << 20
 STANDARD_INPUT = "-"
 GZIP_MAGIC = b"\x1f\x8b\x08"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+XZ_MAGIC = b"\xfd7zXZ\x00"
+BZIP2_MAGIC = b"BZh"
+XZ_MEMORY_BYTES_MAX = 256 << 20
+"""What unpacking may take: `xz -9` needs 65 MiB, a file that was made to fill memory 4 GiB."""
+HINTS = (
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive: unpack it first, or pack it as tar or zip"),
+    (b"Rar!", "a rar archive: unpack it first, or pack it as tar or zip"),
+    (XZ_MAGIC, "an xz file, and this Python cannot unpack it: xz -d"),
+    (b"\x04\x22\x4d\x18", "an lz4 file: unpack it first (lz4 -d)"),
+    (b"SQLite format 3", "a SQLite database: give the profiler's trace as JSON instead"),
+    (b"PAR1", "a Parquet file: not read"),
+    (
+        b"<system version",
+        "NCCL's topology file: not read; NCCL_DEBUG=INFO logs have rings and NICs",
+    ),
+)
+"""What people have beside what is read, and what to do about it."""
+ENCODINGS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+"""How a text begins that says its encoding: `>` of PowerShell writes UTF-16."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -53,6 +77,8 @@ class Found(msgspec.Struct, frozen=True):
     """On disk; 0 for a pipe."""
     changed_ns: int
     is_pipe: bool = False
+    depth: int = 0
+    """How many archives it lies in."""
 
     @property
     def folder(self) -> str:
@@ -79,7 +105,8 @@ class Walk:
 
     def _below(self, path: str) -> Iterator[Found]:
         if path == STANDARD_INPUT:
-            yield Found(path, 0, 0, is_pipe=True)
+            # Lines without a time of their own need one, as a file has when it was changed.
+            yield Found(path, 0, time.time_ns(), is_pipe=True)
             return
         try:
             status = os.stat(path)  # noqa: PTH116 - the same as for entries of folders
@@ -197,10 +224,26 @@ class GzipUnpacker:
         return not self._inner.unconsumed_tail
 
 
+MORE_PACKINGS: list[tuple[bytes, str, Callable[[], Unpacker]]] = []
+UNPACK_ERRORS: tuple[type[Exception], ...] = (zlib.error, zstd.ZstdError)
+try:
+    import bz2
+    import lzma
+except ImportError:  # a Python that was built without them
+    pass
+else:
+    MORE_PACKINGS.append(
+        (XZ_MAGIC, "xz", lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY_BYTES_MAX))
+    )
+    MORE_PACKINGS.append((BZIP2_MAGIC, "bzip2", bz2.BZ2Decompressor))
+    UNPACK_ERRORS = (*UNPACK_ERRORS, lzma.LZMAError, OSError)
+
 PACKINGS: tuple[tuple[bytes, str, Callable[[], Unpacker]], ...] = (
     (GZIP_MAGIC, "gzip", GzipUnpacker),
     (ZSTD_MAGIC, "zstd", zstd.ZstdDecompressor),  # refuses frames that want over 128 MiB of memory
+    *MORE_PACKINGS,
 )
+MAGIC_BYTES = max(len(magic) for magic, _, _ in PACKINGS)
 
 
 class Piecewise(Protocol):
@@ -254,7 +297,7 @@ class Unpacked:
                     raise ParseError("", f"the {self._name} file is cut off")
             try:
                 piece = self._unpacker.decompress(self._data, UNPACKED_BYTES)
-            except (zlib.error, zstd.ZstdError) as error:
+            except UNPACK_ERRORS as error:
                 self._is_over = True
                 where = f"unpacked byte {self.total_bytes}"
                 raise ParseError(where, f"the {self._name} file is broken: {error}") from error
@@ -265,10 +308,30 @@ class Unpacked:
         return b""
 
 
+class Decoded:
+    """A text in UTF-16, or with a mark in front, as UTF-8: what formats read."""
+
+    def __init__(self, inner: Piecewise, encoding: str) -> None:
+        self._inner = inner
+        self._decode = codecs.getincrementaldecoder(encoding)("replace").decode
+
+    def next_piece(self) -> bytes:
+        while piece := self._inner.next_piece():
+            if text := self._decode(piece):
+                return text.encode("utf-8", "replace")
+        return b""
+
+
 class Stream(io.RawIOBase):
     """A file as formats read it: unpacked, with its beginning shown first. Ends where it breaks."""
 
-    def __init__(self, file: BinaryIO, on_read: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        on_read: Callable[[int], None] = lambda _: None,
+        budget: Budget | None = None,
+    ) -> None:
+        """``budget``: what an archive may unpack to, of a file that lies in one."""
         self.broken: ParseError | None = None
         """Why it ended before its end, if it did."""
         self.packing = ""
@@ -276,11 +339,17 @@ class Stream(io.RawIOBase):
         self.total_bytes = 0
         """What was read of it, unpacked."""
         self._source: Piecewise = Raw(file, on_read)
+        self._budget = budget
         self._data = b""
         self._at = 0
-        self._fill_head(4)
+        self._fill_head(MAGIC_BYTES)
         for _ in range(LAYERS_MAX):
             if not self._unwrap():
+                break
+        for mark, encoding in ENCODINGS:
+            if self._data.startswith(mark):
+                self._source = Decoded(Pushed(self._data[len(mark) :], self._source), encoding)
+                self._data = b""
                 break
         self._fill_head(HEAD_BYTES)
         self.head = self._data[:HEAD_BYTES]
@@ -291,7 +360,7 @@ class Stream(io.RawIOBase):
                 self._source = Unpacked(Pushed(self._data, self._source), magic, name, make)
                 self._data = b""
                 self.packing = f"{self.packing} {name}".strip()
-                self._fill_head(4)
+                self._fill_head(MAGIC_BYTES)
                 return True
         return False
 
@@ -307,6 +376,8 @@ class Stream(io.RawIOBase):
             return b""
         try:
             piece = self._source.next_piece()
+            if self._budget is not None and self.packing:
+                self._budget.spend(len(piece))
         except ParseError as error:
             self.broken = error
         except OSError as error:
@@ -359,6 +430,37 @@ class Pushed:
         return first or self._rest.next_piece()
 
 
+class WithoutPrefixes:
+    """A text without what a launcher or collector put in front of its lines."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._pieces = read_pieces(stream)
+        self._data = b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        while size < 0 or not self._data:
+            lines = next(self._pieces, b"")
+            if lines == b"":
+                break
+            self._data += strip_prefixes(lines or b"\n")  # None: a line that is too long
+        wanted = len(self._data) if size < 0 else size
+        piece, self._data = self._data[:wanted], self._data[wanted:]
+        return piece
+
+
+def hint_of(head: bytes) -> str:
+    """What to do about a file that is not understood; empty where there is nothing to say."""
+    for mark, hint in HINTS:
+        if head.startswith(mark):
+            return hint
+    if b"NCCL" in head and b"\0" not in head:
+        return (
+            "mentions NCCL, and has no line as NCCL writes it (host:pid:thread [GPU] NCCL INFO …): "
+            "a summary, or a log of another level than INFO or WARN"
+        )
+    return ""
+
+
 def recognise(head: bytes, origin: Origin) -> Format | None:
     for reader in discover().values():
         if reader.recognises(head, origin):
@@ -366,7 +468,7 @@ def recognise(head: bytes, origin: Origin) -> Format | None:
     return None
 
 
-PACKED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd")
+PACKED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd", ".xz", ".bz2")
 
 
 def origin_of(found: Found) -> Origin:

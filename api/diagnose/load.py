@@ -18,8 +18,17 @@ import msgspec
 import numpy as np
 
 from api.data.ingest.columns import MS_PER_DAY, SampleColumns
+from api.diagnose.archives import Budget, kind_of, members_of
 from api.diagnose.bandwidth import is_result
-from api.diagnose.find import STANDARD_INPUT, Found, Stream, origin_of, recognise
+from api.diagnose.find import (
+    STANDARD_INPUT,
+    Found,
+    Stream,
+    WithoutPrefixes,
+    hint_of,
+    origin_of,
+    recognise,
+)
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.communicator import COMMUNICATOR, PROCESS_GROUP, RANK, RANKS, parse_ranks
 from collector.contract.errors import IdentityError, ParseError
@@ -27,7 +36,8 @@ from collector.contract.identity import check_labels, metric_id, printable
 from collector.contract.model import Event, Sample, Series
 from collector.contract.records import NAME_CHARS_MAX
 from collector.contract.units import NS_PER_MS
-from collector.formats import Format, Record
+from collector.formats import Format, Origin, Record
+from collector.parsing.prefixes import strip_prefixes
 
 if TYPE_CHECKING:
     from api.data.ingest.series import NewSeries
@@ -48,6 +58,9 @@ SERIES_MAX = 1_000_000
 """Distinct series: about 400 MB."""
 PROBLEMS_NAMED_MAX = 20
 """Problems of one file that are named; the others are counted."""
+ARCHIVES_DEEP_MAX = 1
+"""Archives within archives: one tar for each host in one zip for all. A zip that holds itself has
+no end."""
 APART_NS = 600_000_000_000
 """Ten minutes: records of ranks of one job that lie in different folders are closer than that."""
 
@@ -348,8 +361,44 @@ class Loader:
         self._collections = Collections()
         self.loaded = Loaded()
 
-    def read(self, found: Found, file: BinaryIO, on_read: Callable[[int], None]) -> FileRead:
-        """Never raises because of a file's content."""
+    def read(
+        self,
+        found: Found,
+        file: BinaryIO,
+        on_read: Callable[[int], None],
+        inside: Budget | None = None,
+    ) -> FileRead | None:
+        """Never raises because of a file's content. None for an archive: its files are read.
+
+        ``inside``: of a file in an archive, what that may still unpack to.
+        """
+        stream = Stream(file, on_read, inside)
+        if kind := kind_of(stream.head):
+            self._read_archive(found, file, stream, kind, inside)
+            return None
+        account = self._account_of(found)
+        account.packing = stream.packing
+        origin = origin_of(found)
+        reader, lines = recognise_lines(stream, origin)
+        if reader is None:
+            if stream.broken is not None:
+                account.note(str(stream.broken))
+            elif not stream.head:
+                account.note("empty")
+            elif hint := hint_of(stream.head):
+                account.note(hint)
+            return account
+        account.format = reader.name
+        process = ProcessFile(source=reader.name, folder=found.folder, collectives=[], steps=[])
+        process.events = []
+        for record in self._parse(reader, lines, account, found):
+            self._take(record, process, account)
+        if stream.broken is not None:
+            account.note(str(stream.broken))
+        self._place(process, account)
+        return account
+
+    def _account_of(self, found: Found) -> FileRead:
         account = FileRead(
             path="standard input" if found.path == STANDARD_INPUT else printable(found.path),
             size_bytes=found.size_bytes,
@@ -358,34 +407,48 @@ class Loader:
             refused={},
         )
         self.loaded.files.append(account)
-        stream = Stream(file, on_read)
-        account.packing = stream.packing
-        origin = origin_of(found)
-        reader = recognise(stream.head, origin) if stream.head else None
-        if reader is None:
-            if stream.broken is not None:
-                account.note(str(stream.broken))
-            elif not stream.head:
-                account.note("empty")
-            return account
-        account.format = reader.name
-        process = ProcessFile(source=reader.name, folder=found.folder, collectives=[], steps=[])
-        process.events = []
-        for record in self._parse(reader, stream, account, found):
-            self._take(record, process, account)
-        if stream.broken is not None:
-            account.note(str(stream.broken))
-        self._place(process, account)
-        if not found.is_pipe:
-            account.size_bytes = found.size_bytes
         return account
 
+    def _read_archive(
+        self, found: Found, file: BinaryIO, stream: Stream, kind: str, inside: Budget | None
+    ) -> None:
+        """Read its files, each as a file of its own; archives in an archive in it are not read."""
+        budget = inside or Budget(found.size_bytes)
+        if inside is not None and found.depth > ARCHIVES_DEEP_MAX:
+            self._account_of(found).note(
+                "an archive in an archive in an archive: unpack the outermost first"
+            )
+            return
+        is_plain = not stream.packing and not found.is_pipe and inside is None
+        read = 0
+        for member in members_of(kind, stream, budget, file if is_plain else None):
+            if isinstance(member, ParseError):
+                where = found.path + (f"/{member.where}" if member.where else "")
+                self.loaded.left_out.append((printable(where), member.detail))
+                continue
+            read += 1
+            self.read(
+                Found(
+                    f"{found.path}/{member.name}",
+                    member.size_bytes,
+                    member.changed_ns or found.changed_ns,
+                    depth=found.depth + 1,
+                ),
+                member.file,
+                lambda _: None,
+                budget,
+            )
+        if stream.broken is not None:
+            self.loaded.left_out.append((printable(found.path), str(stream.broken)))
+        if not read:
+            self._account_of(found).note(f"a {kind} archive without files that could be read")
+
     def _parse(
-        self, reader: Format, stream: Stream, account: FileRead, found: Found
+        self, reader: Format, stream: BinaryIO, account: FileRead, found: Found
     ) -> Iterator[Record]:
         """The file's records; what is not understood is noted."""
         try:
-            for record in reader.parse(stream, origin_of(found)):  # type: ignore[arg-type]
+            for record in reader.parse(stream, origin_of(found)):
                 if isinstance(record, ParseError):
                     account.note(str(record))
                 else:
@@ -469,6 +532,17 @@ class Loader:
     def finish(self) -> Loaded:
         self._sink.flush()
         return self.loaded
+
+
+def recognise_lines(stream: Stream, origin: Origin) -> tuple[Format | None, BinaryIO]:
+    """The format of a file, and its content: without prefixes where it is read only without."""
+    plain: BinaryIO = stream  # type: ignore[assignment]
+    reader = recognise(stream.head, origin) if stream.head else None
+    if reader is not None or not stream.head:
+        return reader, plain
+    stripped = strip_prefixes(stream.head)
+    reader = recognise(stripped, origin) if stripped != stream.head else None
+    return reader, WithoutPrefixes(plain)  # type: ignore[return-value]
 
 
 RANK_EVENTS = ("flight_recorder_dump", "profile")

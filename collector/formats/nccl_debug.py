@@ -33,6 +33,7 @@ from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.formats import Origin, Record
 from collector.parsing.lines import read_lines
+from collector.parsing.prefixes import strip_prefixes
 
 COMMUNICATORS_MAX = 20_000
 """Ranks of communicators that are held at once: a file with all ranks of a job of 4,000 GPUs. The
@@ -60,8 +61,12 @@ _TIME = re.compile(
 )
 _HEAD = re.compile(rb":[0-9]{1,10}:[0-9]{1,10} \[-?[0-9]{1,4}\](?: \S{1,128})? NCCL (?:INFO|WARN) ")
 _NCCL_TESTS = re.compile(
-    rb"^# (?:nccl-tests version|Collective test starting|nThread [0-9])", re.MULTILINE
+    rb"^#(?: (?:nccl-tests version|Collective test starting|nThread [0-9])|"
+    rb" {2,12}size +count +type )",
+    re.MULTILINE,
 )
+
+_NCCL_TESTS_WORDS = (b"# nccl-tests", b"# Collective test", b"# nThread", b"algbw")
 
 _VERSION = re.compile(r"NCCL version ([\w.+\-]{1,64})")
 _WHOLE_RING = re.compile(r"Channel ([0-9]{1,3})(?:/[0-9]{1,3})? :((?: +[0-9]{1,7})+) *$")
@@ -183,7 +188,8 @@ FORMAT = NcclDebug()
 
 def is_nccl_tests(head: bytes) -> bool:
     """Whether a text is what an nccl-tests program printed."""
-    return _NCCL_TESTS.search(head) is not None
+    is_near = any(word in head for word in _NCCL_TESTS_WORDS)
+    return is_near and _NCCL_TESTS.search(strip_prefixes(head)) is not None
 
 
 class DebugLog:
@@ -206,7 +212,8 @@ class DebugLog:
         """What a line completes: a warning, or a communicator that ends."""
         mark = _MARK.search(raw)
         if mark is None:
-            if raw.startswith(b"NCCL version ") and (match := _VERSION.match(ascii_text(raw))):
+            at = raw.find(b"NCCL version ", 0, PREFIX_BYTES)
+            if at >= 0 and (match := _VERSION.match(ascii_text(raw[at : at + PREFIX_BYTES]))):
                 self._version = match[1]
             return
         line = self._take_apart(raw, mark)

@@ -21,9 +21,10 @@ from collector.contract.collective import Operation, size_class
 from collector.contract.errors import ParseError
 from collector.contract.model import Sample, Series
 from collector.contract.records import NUMBER_MAX
-from collector.formats import Origin, Record
+from collector.formats import HEAD_BYTES, Origin, Record
 from collector.formats.nccl_debug import DebugLog, is_nccl_tests
 from collector.parsing.lines import read_lines
+from collector.parsing.prefixes import strip_prefix
 
 RESULT_BYTES_MAX = 16 << 20
 """A JSON file. Forty sizes with the durations of 1000 iterations each have some megabytes."""
@@ -66,7 +67,6 @@ DURATION = "fabric_baseline_duration_seconds"
 WRONG = "fabric_baseline_wrong_values"
 MEAN = "fabric_baseline_mean_bus_bandwidth_bytes_per_second"
 
-_MPI_PREFIX = re.compile(rb"(?:\[[\w,. \-]{1,64}\](?:<std\w{3}>)?:? ?|[0-9]{1,7}: )(?=[# 0-9])")
 _PROGRAM = re.compile(rb"\b([a-z_]{4,20})_perf\b")
 _RANK = re.compile(rb"# +Rank +([0-9]{1,7}) ")
 _MEAN = re.compile(rb"# Avg bus bandwidth +: +([0-9.eE+\-]{1,32})")
@@ -96,21 +96,36 @@ class NcclTests:
 
     def recognises(self, head: bytes, origin: Origin) -> bool:  # noqa: ARG002 - by content alone
         """The lines that such a program begins with, or the keys of its configuration."""
-        if head[:1] == b"{":
-            return b'"minimum_bytes"' in head and b'"maximum_bytes"' in head
-        return is_nccl_tests(_MPI_PREFIX.sub(b"", head))
+        return is_json(head) or is_nccl_tests(head)
 
     def parse(self, stream: BinaryIO, origin: Origin) -> Iterator[Record | ParseError]:
         """A sample for each number of each row; a test that is run twice gives both."""
-        first = stream.read(1)
+        head = stream.read(HEAD_BYTES)
         reader = ResultReader(origin)
-        if first == b"{":
-            yield from reader.read_json(first + stream.read(RESULT_BYTES_MAX))
+        if head[:1] == b"{" and not is_nccl_tests(head):
+            yield from reader.read_json(head + stream.read(RESULT_BYTES_MAX))
         else:
-            yield from reader.read_text(first, stream)
+            yield from reader.read_text(Again(head, stream))  # type: ignore[arg-type]
 
 
 FORMAT = NcclTests()
+
+
+def is_json(head: bytes) -> bool:
+    """By the keys of its configuration: scripts print objects of theirs before a text, too."""
+    return head[:1] == b"{" and b'"minimum_bytes"' in head and b'"maximum_bytes"' in head
+
+
+class Again:
+    """A stream whose beginning was read already."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = head
+        self._rest = rest
+
+    def read(self, size: int) -> bytes:
+        head, self._head = self._head[:size], self._head[size:]
+        return head or self._rest.read(size)
 
 
 class ResultReader:
@@ -125,23 +140,19 @@ class ResultReader:
 
     # Text ------------------------------------------------------------------------------------
 
-    def read_text(self, first: bytes, stream: BinaryIO) -> Iterator[Record | ParseError]:
+    def read_text(self, stream: BinaryIO) -> Iterator[Record | ParseError]:
         log = DebugLog(self._origin.time_ns)
         for numbered in read_lines(stream):
             if isinstance(numbered, ParseError):
                 yield numbered
                 continue
             number, line = numbered
-            if number == 1:
-                line = (first + line).lstrip(b"\n")
             yield from log.feed(line)
-            yield from self._read_line(number, line[:LINE_BYTES])
+            yield from self._read_line(number, strip_prefix(line[:LINE_BYTES]))
         yield from log.finish()
         yield from self._sum_errors()
 
     def _read_line(self, number: int, line: bytes) -> Iterator[Record | ParseError]:
-        if prefix := _MPI_PREFIX.match(line):
-            line = line[prefix.end() :]
         if line.startswith(b"#"):
             yield from self._read_comment(line)
             return

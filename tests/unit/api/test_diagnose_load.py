@@ -204,6 +204,7 @@ def read(tables: Tables, content: bytes) -> FileRead:
     )
     loader.finish()
     assert sum(seen) == len(content)
+    assert account is not None
     return account
 
 
