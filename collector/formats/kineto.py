@@ -49,7 +49,9 @@ from collector.parsing.intervals import (
 from collector.parsing.json_stream import JsonStream, Readable
 from collector.parsing.kineto_operations import (
     ABSOLUTE_NS,
+    ANNOTATED,
     NCCL_KERNEL,
+    UNNAMED,
     Arguments,
     Context,
     Operations,
@@ -320,9 +322,18 @@ class Profile:
         self._add_step(event)
 
     def _add_step(self, event: TraceEvent) -> None:
+        if event.name.startswith(ANNOTATED):
+            arguments = find_arguments(event)
+            link = arguments.link if arguments.link >= 0 else arguments.old_link
+            self._operations.name_calls(link, event.name)
+            return
         self._add_step_to(self._steps, event)
 
     def _add_gpu_step(self, event: TraceEvent) -> None:
+        if event.name.startswith(ANNOTATED):
+            stream = event.tid if isinstance(event.tid, int) else 0
+            self._operations.name_stretch(stream, *find_span(event), event.name)
+            return
         self._add_step_to(self._gpu_steps, event)
 
     def _add_step_to(self, steps: dict[int, Interval], event: TraceEvent) -> None:
@@ -358,6 +369,8 @@ class Profile:
         yield self._describe(window, marked, busy if is_whole else {})
         for why, count in (self._dropped + self._operations.left_out).items():
             yield ParseError("", f"{count} left out: {why}")
+        if self._operations.unnamed:
+            yield ParseError("", f"{self._operations.unnamed} {UNNAMED}")
         if self._errors > ERRORS_MAX:
             yield ParseError("", f"{self._errors - ERRORS_MAX} more parts were not understood")
 

@@ -9,6 +9,7 @@ innocent rank.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -43,6 +44,12 @@ ABSOLUTE_NS = 1_000_000_000_000_000_000
 """A time above this (2001) counts from 1970, one below from the trace's own base. Bases are at most
 three months old, and traces from before there were bases have whole microseconds since 1970."""
 
+ANNOTATED = "nccl:"
+"""What PyTorch calls a stretch of its calls to NCCL begins with: `nccl:all_to_all`."""
+UNNAMED = (
+    "sends and receives in one kernel, of which the trace does not say what they were (an "
+    "all-to-all, or a pipeline's): not compared between ranks"
+)
 NCCL_KERNEL = re.compile(r"nccl[A-Za-z]{0,16}Kernel")
 """`ncclKernel_…`, `ncclDevKernel_…`, `ncclSymkDevKernel_…`."""
 _KERNEL_NAME = re.compile(r"nccl[A-Za-z]*Kernel_(?P<operation>[A-Za-z]+)(?P<rest>\w*)")
@@ -147,6 +154,13 @@ class Operations:
         self._links: dict[int, tuple[Call, int]] = {}
         self._calls: dict[Call, Call] = {}
         self._groups: dict[Group, Group] = {}
+        self._called: dict[int, Operation] = {}
+        """By the link that kernels share with it, what PyTorch called a stretch on the host."""
+        self._stretches: dict[int, list[tuple[int, int, Operation]]] = {}
+        """By stream, the same on the GPU: start, end."""
+        self._stretch_count = 0
+        self.unnamed = 0
+        """Kernels of sends and receives of which nothing says what they were."""
         self._next: Counter[tuple[str, Operation]] = Counter()
         self.count = 0
         self.left_out: Counter[str] = Counter()
@@ -169,6 +183,28 @@ class Operations:
         kernel = name[:NAME_CHARS]
         self._pending.append(Pending(start, end, kernel, call, link, arguments.sequence, stream))
         self.count += 1
+
+    def name_calls(self, link: int, name: str) -> None:
+        """What kernels with this link are, where their own name does not say it."""
+        if link >= 0 and (len(self._called) < LINKS_MAX or link in self._called):
+            self._called[link] = find_operation(name)
+
+    def name_stretch(self, stream: int, start: int, end: int, name: str) -> None:
+        """The same for kernels of a stream in this stretch."""
+        if self._stretch_count < LINKS_MAX:
+            self._stretch_count += 1
+            stretches = self._stretches.setdefault(stream, [])
+            stretches.append((start, end, find_operation(name)))
+
+    def _annotated(self, kernel: Pending) -> Operation:
+        """Before 2023 an all-to-all is a kernel `SendRecv` in a stretch that says what it is."""
+        if (called := self._called.get(kernel.link)) is not None:
+            return called
+        stretches = self._stretches.get(kernel.stream, [])
+        place = bisect_right(stretches, kernel.start, key=itemgetter(0)) - 1
+        if place >= 0 and kernel.end <= stretches[place][1]:
+            return stretches[place][2]
+        return Operation.OTHER
 
     def ready(self) -> Iterator[Collective]:
         """The older half of those that wait, once there are too many."""
@@ -212,6 +248,8 @@ class Operations:
 
     def _records(self, kernels: list[Pending]) -> Iterator[Collective]:
         places: dict[Group, Place] = {}
+        for stretches in self._stretches.values():
+            stretches.sort()
         for kernel in kernels:
             call, sequence = kernel.call, kernel.sequence
             if call is None and kernel.link in self._links:
@@ -219,7 +257,8 @@ class Operations:
             if call is None:
                 # Traces of before 2023 have no more than this: all groups whose operations run on
                 # one stream are one here, and it is taken as that of all ranks.
-                call = Call(Operation.OTHER, Group(f"stream{kernel.stream}", b"", 0), None, -1, -1)
+                group = Group(f"stream{kernel.stream}", b"", 0)
+                call = Call(self._operation_of(kernel), group, None, -1, -1)
             if call.group not in places:
                 places[call.group] = self._find_place(call)
             record = self._record(kernel, call, places[call.group], sequence)
@@ -227,6 +266,14 @@ class Operations:
                 self.left_out[record] += 1
             else:
                 yield record
+
+    def _operation_of(self, kernel: Pending) -> Operation:
+        """What a kernel without a call was; OTHER: what its own name says."""
+        if read_kernel_name(kernel.kernel)[0] is not Operation.SEND_RECV:
+            return Operation.OTHER
+        operation = self._annotated(kernel)
+        self.unnamed += operation is Operation.OTHER
+        return operation
 
     def _record(self, kernel: Pending, call: Call, place: Place, sequence: int) -> Collective | str:
         """The record, or why there is none."""

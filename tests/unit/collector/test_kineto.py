@@ -146,6 +146,45 @@ def test_the_framework_s_name_comes_before_the_kernel_s(name: str, operation: Op
     assert record.operation is operation
 
 
+SEND_RECV = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)"
+
+
+def annotation(cat: str, start: float, duration: float, name: str, **args: object) -> object:
+    return {**kernel(start, duration, name, **args), "cat": cat}
+
+
+@pytest.mark.parametrize(
+    "annotated",
+    [
+        annotation("gpu_user_annotation", 99, 12, "nccl:all_to_all"),
+        {**annotation("user_annotation", 3, 1, "nccl:all_to_all", **{"External id": 5}), "tid": 1},  # type: ignore[dict-item]
+    ],
+    ids=["on the GPU", "on the host"],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_all_to_all_is_known_by_the_stretch_around_it(
+    annotated: object, *, is_first: bool
+) -> None:
+    """Before 2023 its kernel says no more than that it sends and receives."""
+    ours = kernel(100, 10, SEND_RECV, **{"External id": 5})
+    later = kernel(200, 10, SEND_RECV, **{"External id": 6})
+    content = trace([annotated, ours, later] if is_first else [later, ours, annotated])
+    assert [each.operation for each in collectives(content)] == [
+        Operation.ALL_TO_ALL,
+        Operation.SEND_RECV,
+    ]
+    assert "1 sends and receives in one kernel" in errors(content)
+
+
+def test_a_stretch_of_another_stream_or_time_names_no_kernel() -> None:
+    ours = kernel(100, 10, SEND_RECV)
+    other = {**annotation("gpu_user_annotation", 99, 12, "nccl:all_to_all"), "tid": 8}  # type: ignore[dict-item]
+    early = annotation("gpu_user_annotation", 90, 15, "nccl:all_to_all")
+    for stretch in (other, early):
+        (found,) = collectives(trace([stretch, ours]))
+        assert found.operation is Operation.SEND_RECV
+
+
 def test_an_unknown_rank_is_not_guessed() -> None:
     content = trace([kernel(1, 1, NCCL, **ALL_REDUCE)], distributedInfo={})
     assert collectives(content) == []
