@@ -10,19 +10,31 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from alerts.window.model import Window as Seen
 from api.base.packages import leave_out_needless
 from api.base.times import read_time_ms
+from api.diagnose.against import read_other
 from api.diagnose.analyse import Analysis, TimeRange, analyse_job
+from api.diagnose.bandwidth import nic_rates
+from api.diagnose.compare import compare
 from api.diagnose.find import STANDARD_INPUT, Found, Walk
 from api.diagnose.jobs import Job, find_jobs
 from api.diagnose.load import EARLIEST_NS, LATEST_NS, Loaded, Loader
+from api.diagnose.progress import Phases, reading
 from api.diagnose.report import JOBS_MAX, Diagnosis, to_json
-from api.diagnose.summarise import find_warnings, summarise_job, summarise_read
+from api.diagnose.summarise import (
+    find_profiles,
+    find_settings,
+    find_warnings,
+    summarise_job,
+    summarise_read,
+)
 from api.diagnose.throw_away import ThrowAwayStore, throw_away_store
 from api.diagnose.verdicts import judge_window
 from api.diagnose.windows import window_of
@@ -30,6 +42,7 @@ from collector.contract.errors import SettingsError
 from collector.contract.identity import printable
 from collector.contract.layers import unknown
 from collector.contract.units import NS_PER_MS
+from collector.parsing.nccl_settings import NCCL_SETTINGS
 
 EXIT_NOTHING = 2
 """Nothing that was found could be read."""
@@ -42,9 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="+",
         metavar="PATH",
-        help="files and folders, as they lie, .gz and .zst too; - is standard input",
+        help="files, folders and archives (tar, zip), packed or not; - is standard input",
     )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the report as JSON")
+    form.add_argument(
+        "--md", action="store_true", help="print it in Markdown, for a ticket; bounded in length"
+    )
+    parser.add_argument(
+        "--against",
+        action="append",
+        metavar="PATH",
+        help="another run, as files or a report of --json: what changed since; may be repeated",
+    )
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write a page with plots, in one file"
     )
@@ -75,38 +98,73 @@ def run(arguments: argparse.Namespace) -> int:
         from api.diagnose.page import read_template
 
         read_template()
-    walk = Walk(arguments.paths)
-    files = walk.files()
     # A signal, or a terminal that goes away, must not leave gigabytes behind: it becomes an
     # exception, and the folder goes.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda got, _: sys.exit(128 + got))
-    with temporary_folder() as folder, throw_away_store(folder / "store") as store:
-        loaded = load_all(store, files)
-        loaded.left_out += [(printable(path), why) for path, why in walk.left_out]
-        if not any(file.format for file in loaded.files):
-            print(f"fabricscope: {nothing_found(loaded)}", file=sys.stderr)
-            return EXIT_NOTHING
-        found = find_jobs(store, loaded)
-        jobs = choose_jobs(found, arguments.job)
-        analyses = [analyse_job(store, job, window) for job in jobs]
-        seen = window_of(store, analyses, window)
-        judged = judge_window(seen, {file.format for file in loaded.files})
-        diagnosis = Diagnosis(
-            verdicts=judged.verdicts,
-            also_seen=judged.also_seen,
-            looked_at=judged.looked_at,
-            detectors=judged.detectors,
-            read=summarise_read(loaded, analyses),
-            jobs=[summarise_job(store, analysis) for analysis in analyses],
-            jobs_left_out=len(found) - len(jobs) if arguments.job is None else 0,
-            warnings=find_warnings(store),
-            nccl_tests=store.results.tests(),
-        )
-        # Files first: a reader of the text like `head` closes the pipe before its end.
-        write_files(arguments, store, diagnosis, analyses, seen)
-        show(arguments, diagnosis)
+    phases = Phases()
+    with temporary_folder() as folder:
+        other = None
+        if arguments.against:
+            phases.say("reading the run to compare with")
+            other = read_other(arguments.against, folder)
+        phases.say("looking for files")
+        walk = Walk(arguments.paths)
+        files = walk.files()
+        phases.clear()
+        with throw_away_store(folder / "store") as store:
+            loaded = load_all(store, files)
+            loaded.left_out += [(printable(path), why) for path, why in walk.left_out]
+            if not any(file.format for file in loaded.files):
+                print(f"fabricscope: {nothing_found(loaded)}", file=sys.stderr)
+                return EXIT_NOTHING
+            diagnosis = look(arguments, window, store, loaded, other, phases)
+            phases.clear()
+            show(arguments, diagnosis)
     return 0
+
+
+def look(
+    arguments: argparse.Namespace,
+    window: TimeRange,
+    store: ThrowAwayStore,
+    loaded: Loaded,
+    other: Diagnosis | None,
+    phases: Phases,
+) -> Diagnosis:
+    """From what was read to the report; writes the files that were asked for."""
+    phases.say("finding jobs")
+    found = find_jobs(store, loaded)
+    jobs = choose_jobs(found, arguments.job)
+    analyses = []
+    for number, job in enumerate(jobs, 1):
+        phases.say(f"joining collectives of job {job.name} ({number} of {len(jobs)})")
+        analyses.append(analyse_job(store, job, window))
+    phases.say("reading counters and events")
+    seen = window_of(store, analyses, window)
+    phases.say("looking for faults")
+    judged = judge_window(seen, {file.format for file in loaded.files})
+    phases.say("summing up")
+    diagnosis = Diagnosis(
+        verdicts=judged.verdicts,
+            also_seen=judged.also_seen,
+        looked_at=judged.looked_at,
+        detectors=judged.detectors,
+        read=summarise_read(loaded, analyses),
+        jobs=[summarise_job(store, analysis) for analysis in analyses],
+        jobs_left_out=len(found) - len(jobs) if arguments.job is None else 0,
+        warnings=find_warnings(store),
+        nccl_tests=store.results.tests(nic_rates(store.events((NCCL_SETTINGS,)))),
+        nccl_settings=find_settings(store),
+        profiles=find_profiles(store),
+    )
+    if other is not None:
+        compared = compare(diagnosis, other, [printable(path) for path in arguments.against])
+        diagnosis = msgspec.structs.replace(diagnosis, compared=compared)
+    # Files first: a reader of the text like `head` closes the pipe before its end.
+    phases.say("writing files")
+    write_files(arguments, store, diagnosis, analyses, seen)
+    return diagnosis
 
 
 def to_time_range(start: str | None, end: str | None) -> TimeRange:
@@ -150,7 +208,7 @@ def temporary_folder() -> Iterator[Path]:
 
 def load_all(store: ThrowAwayStore, files: Sequence[Found]) -> Loaded:
     loader = Loader(store)
-    with progress(sum(found.size_bytes for found in files)) as (on_file, on_read):
+    with reading(sum(found.size_bytes for found in files)) as (on_file, on_read):
         for found in files:
             on_file(found)
             with contextlib.ExitStack() as stack:
@@ -169,32 +227,6 @@ def open_found(found: Found, stack: contextlib.ExitStack, loaded: Loaded) -> Bin
     except OSError as error:
         loaded.note_unreadable(found, error.strerror or str(error))
         return None
-
-
-@contextlib.contextmanager
-def progress(total_bytes: int) -> Iterator[tuple[Callable[[Found], None], Callable[[int], None]]]:
-    """Callbacks for each file and each piece of it: a progress bar, or nothing."""
-    if not sys.stderr.isatty():
-        yield (lambda _: None), (lambda _: None)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bar = Progress(
-        TextColumn("reading"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[file]}", markup=False),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("reading", total=total_bytes or None, file="")
-        yield (
-            lambda found: bar.update(task, file=printable(Path(found.path).name)[:40]),
-            lambda count: bar.advance(task, count),
-        )
 
 
 def nothing_found(loaded: Loaded) -> str:
@@ -228,15 +260,21 @@ def show(arguments: argparse.Namespace, diagnosis: Diagnosis) -> None:
         sys.stdout.buffer.write(to_json(diagnosis) + b"\n")
         sys.stdout.flush()
         return
-    from api.diagnose.text import print_report
-
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    columns = shutil.get_terminal_size((TEXT_COLUMNS, 24)).columns
+    if arguments.md:
+        from api.diagnose.markdown import render
+
+        print(render(diagnosis), end="")
+        return
+    from api.diagnose.text import SCREEN_ROWS, print_report
+
+    columns, rows = shutil.get_terminal_size((TEXT_COLUMNS, SCREEN_ROWS))
     print_report(
         diagnosis,
         sys.stdout,
         columns=columns,
+        rows=rows,
         is_plain=arguments.no_color,
         is_verbose=arguments.verbose,
     )

@@ -37,6 +37,7 @@ from collector.contract.model import Event, Sample, Series
 from collector.contract.records import NAME_CHARS_MAX
 from collector.contract.units import NS_PER_MS
 from collector.formats import Format, Origin, Record
+from collector.formats.nccl_tests import NCCL_TEST
 from collector.parsing.prefixes import strip_prefixes
 
 if TYPE_CHECKING:
@@ -478,6 +479,8 @@ class Loader:
             ranks = parse_ranks(record.labels.get(RANK, ""))
             if record.kind in RANK_EVENTS and ranks:
                 process.rank = ranks[0]
+            if record.kind == NCCL_TEST:
+                self._results.describe(account.path, record)
             process.events.append(record)
             self._make_room(process, account)
 

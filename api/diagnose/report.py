@@ -28,6 +28,8 @@ STEPS_MAX = 200_000
 """Steps in the report: two days of a step each second."""
 JOBS_MAX = 64
 """Jobs that are analysed, the largest: a folder of a week has a few dozen."""
+PROFILES_MAX = 10_000
+"""Profiles in the report: one for each rank of the largest jobs."""
 PENDING_MAX = 10_000
 """Operations that did not end. A job that hangs has one to a few in each group."""
 
@@ -76,6 +78,23 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     broken_count: int
     left_out: list[Problem]
     losses: list[Loss]
+
+
+class SettingReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A variable of NCCL's, or a version, as its logs have it."""
+
+    name: str
+    values: dict[str, int]
+    """Each value, and on how many hosts."""
+
+
+class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a profile says of one rank's GPU."""
+
+    rank: int | None
+    kernels: int
+    milliseconds: dict[str, float]
+    """Of each phase (`compute`, `communication`, `copy`, `idle`), and of the whole `window`."""
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,6 +268,34 @@ class DetectorReport(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that differs between the runs."""
+
+    kind: str
+    """`steps`, `collectives`, `nccl_tests`, `kernels`, `settings`, `topology` or `ranks`."""
+    what: str
+    now: str
+    before: str
+    text: str
+    """The same in a sentence."""
+    ratio: float | None = None
+    """Now over before, of a figure; above 1 is slower: of bandwidths it is turned around."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed from one run to another."""
+
+    against: list[str]
+    """The paths of the other run."""
+    changes: list[Change]
+    """The most important first."""
+    changes_total: int
+    equal: list[str]
+    """What was compared and did not change."""
+    missing: list[str]
+    """What could not be compared, and why."""
+
+
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Everything."""
 
@@ -260,6 +307,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[Warned] = []
     nccl_tests: list[BandwidthReport] = []
     """What nccl-tests measured."""
+    nccl_settings: list[SettingReport] = []
+    profiles: list[ProfileReport] = []
     verdicts: list[Verdict] = []
     """What is wrong, the most costly first; empty if nothing stands out."""
     also_seen: list[str] = []
@@ -268,6 +317,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """How much of each kind of data detectors had."""
     detectors: list[DetectorReport] = []
     """What was looked for, in alphabetical order."""
+    compared: Comparison | None = None
+    """What changed since another run; null unless one was given."""
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 
 from alerts.window.columns import Ints, Operations, Records
 from alerts.window.split import PAIRWISE, distinct, starts_of
+from api.diagnose import units
 from api.diagnose.analyse import Analysis, RankRows
 from api.diagnose.jobs import Job
 from api.diagnose.load import FileRead, Loaded, by_format
@@ -16,6 +19,7 @@ from api.diagnose.report import (
     FILES_NAMED_MAX,
     LATENESS_MAX,
     PENDING_MAX,
+    PROFILES_MAX,
     STEPS_MAX,
     CollectiveReport,
     CommunicatorReport,
@@ -26,9 +30,11 @@ from api.diagnose.report import (
     OperationReport,
     PendingReport,
     Problem,
+    ProfileReport,
     Quantiles,
     RankReport,
     Read,
+    SettingReport,
     Warned,
 )
 from api.diagnose.throw_away import ThrowAwayStore
@@ -37,6 +43,7 @@ from collector.contract import communicator as words
 from collector.contract.records import ABSENT
 from collector.formats import discover
 from collector.formats.nccl_debug import WARNING
+from collector.parsing.nccl_settings import NCCL_SETTINGS, NIC_RATE
 
 OUTLIER_TIMES_FAIR = 3.0
 """A rank that is last in so many times more often than its fair share stands out..."""
@@ -54,6 +61,7 @@ PENDING_SQL = """
     HAVING length(scheduled) + length(started) > 0
     ORDER BY communicator, sequence, operation
 """
+NICS = "NICs of a host"
 WARNINGS_MAX = 100
 WARNED_HOSTS_MAX = 100
 
@@ -96,6 +104,51 @@ def find_warnings(store: ThrowAwayStore) -> list[Warned]:
         )
         for message in ordered[:WARNINGS_MAX]
     ]
+
+
+def find_settings(store: ThrowAwayStore) -> list[SettingReport]:
+    """NCCL's variables and versions, each with its values; what NICs can do as one line."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    rates: dict[str, list[float]] = {}
+    for event in store.events((NCCL_SETTINGS,)):
+        host = event.attributes.get(words.HOST, "")
+        for name, value in event.attributes.items():
+            if name.startswith(NIC_RATE) and value.isdigit():
+                rates.setdefault(host, []).append(float(value))
+            elif name != words.HOST:
+                seen.setdefault(name, {}).setdefault(value, set()).add(host)
+    for host, own in rates.items():
+        shown = " + ".join(
+            f"{count} x {units.rate(rate)}" for rate, count in sorted(Counter(own).items())
+        )
+        seen.setdefault(NICS, {}).setdefault(shown, set()).add(host)
+    return [
+        SettingReport(
+            name=name,
+            values={value: len(hosts) for value, hosts in sorted(values.items())},
+        )
+        for name, values in sorted(seen.items())
+    ]
+
+
+def find_profiles(store: ThrowAwayStore) -> list[ProfileReport]:
+    reports = []
+    for event in islice(store.events(("profile",)), PROFILES_MAX):
+        ranks = words.parse_ranks(event.labels.get(words.RANK, ""))
+        numbers = {
+            name.removesuffix("_ms"): float(value)
+            for name, value in event.attributes.items()
+            if name.endswith("_ms") and value.replace(".", "", 1).isdigit()
+        }
+        kernels = event.attributes.get("kernels", "")
+        reports.append(
+            ProfileReport(
+                rank=ranks[0] if ranks else None,
+                kernels=int(kernels) if kernels.isdigit() else 0,
+                milliseconds=numbers,
+            )
+        )
+    return reports
 
 
 def to_problem(file: FileRead) -> Problem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -16,8 +16,10 @@ from rich.text import Text
 from alerts.judge import words
 from alerts.window.columns import Floats, Step
 from api.diagnose import units
+from api.diagnose.bandwidth import BandwidthReport
 from api.diagnose.report import (
     CollectiveReport,
+    Comparison,
     Diagnosis,
     JobReport,
     PendingReport,
@@ -26,11 +28,23 @@ from api.diagnose.report import (
     Read,
     Warned,
 )
+from api.diagnose.run_tables import (
+    CHANGES_SHOWN,
+    EQUAL_SHOWN,
+    HEADINGS,
+    TESTS_SHOWN,
+    is_wrong,
+    result_lines,
+    shown_lines,
+    size_lines,
+    title_of,
+)
 from api.diagnose.verdicts import (
     clock_words,
     cost_lines,
     evidence_rows,
     failed_lines,
+    headline,
     looked_lines,
     start_of,
     when,
@@ -49,6 +63,8 @@ VERDICTS_SHOWN = 10
 """Verdicts on a terminal: of more the reader has lost the first."""
 EVIDENCE_SHOWN = 8
 LABEL_COLUMNS = 12
+SCREEN_ROWS = 24
+"""A screen where its height is not known."""
 
 TITLE = "bold"
 FAINT = "dim"
@@ -65,7 +81,10 @@ class Report:
 
     def show(self, diagnosis: Diagnosis) -> None:
         self.show_verdicts(diagnosis)
+        if diagnosis.compared is not None:
+            self.show_compared(diagnosis.compared)
         self.show_read(diagnosis.read)
+        self.show_tests(diagnosis.nccl_tests)
         for job in diagnosis.jobs:
             self.show_job(job)
         if diagnosis.jobs_left_out:
@@ -74,6 +93,14 @@ class Report:
         self.show_warnings(diagnosis.warnings)
         if not diagnosis.jobs:
             self.say("No job: none of the files has collectives.")
+
+    def show_headline(self, diagnosis: Diagnosis) -> None:
+        """The answer once more: tables above name ranks that only wait."""
+        self._console.print()
+        more = len(diagnosis.verdicts) - 1
+        above = f" ({units.count(more, 'more verdict')} above)" if more > 0 else ""
+        style = CULPRIT if diagnosis.verdicts else TITLE
+        self.paragraph(f"In short: {headline(diagnosis)}{above}", style, indent=0)
 
     def say(self, text: str = "", style: str = "", indent: int = 0) -> None:
         self._console.print(Text(" " * indent + printable(text), style=style), highlight=False)
@@ -205,6 +232,49 @@ class Report:
         if len(shown) < len(warnings):
             rest = len(warnings) - len(shown)
             self.say(f"and {rest} more; --verbose names them", FAINT, indent=2)
+
+    # Other runs ------------------------------------------------------------------------------
+
+    def show_compared(self, compared: Comparison) -> None:
+        """What changed since another run; what did not, and what could not be compared."""
+        self.say(f"Compared with {', '.join(compared.against)}", TITLE)
+        shown = compared.changes if self._is_verbose else compared.changes[:CHANGES_SHOWN]
+        for change in shown:
+            self.paragraph(change.text, CULPRIT if change is compared.changes[0] else "")
+        if len(shown) < compared.changes_total:
+            rest = compared.changes_total - len(shown)
+            self.paragraph(
+                f"and {units.count(rest, 'smaller change')}; --verbose names them", FAINT
+            )
+        if not compared.changes:
+            self.paragraph("Nothing changed that could be compared.")
+        for title, some in (("Equal", compared.equal), ("Not compared", compared.missing)):
+            if some:
+                named = some if self._is_verbose else some[:EQUAL_SHOWN]
+                more = f"; and {len(some) - len(named)} more" if len(named) < len(some) else ""
+                self.part(title, "; ".join(named) + more)
+        self._console.print()
+
+    def show_tests(self, tests: Sequence[BandwidthReport]) -> None:
+        """Bandwidths by size, and what the network would allow."""
+        shown = tests if self._is_verbose else tests[:TESTS_SHOWN]
+        for test in shown:
+            self.title(title_of(test))
+            self.say(test.path, FAINT, indent=2)
+            lines = size_lines(test)
+            chosen = lines if self._is_verbose else shown_lines(lines)
+            table = plain_table(*HEADINGS)
+            for line in chosen:
+                add_row(table, *line.cells(), style=HOT if is_wrong(line) else "")
+            self._console.print(Padding(table, (0, 0, 0, 2)))
+            if len(chosen) < len(lines):
+                rest = units.count(len(lines) - len(chosen), "smaller size")
+                self.say(f"and {rest}; --verbose shows them", FAINT, indent=2)
+            for sentence in result_lines(test):
+                self.paragraph(sentence)
+        if len(shown) < len(tests):
+            rest = units.count(len(tests) - len(shown), "more test")
+            self.title(f"{rest} of nccl-tests; --verbose shows them")
 
     # A job -----------------------------------------------------------------------------------
 
@@ -473,6 +543,7 @@ NUMBERS = frozenset(
     {
         "files", "number", "slower by", "wait", "transfer", "rank", "of",
         "usually late", "most late", "usually inside", "after start", "size", "times last in",
+        *HEADINGS[2:],
     }
 )  # fmt: skip
 """Columns that are read from the right."""
@@ -496,8 +567,39 @@ def add_row(table: Table, *cells: str, style: str = "") -> None:
     table.add_row(*(Text(line) for line in lines), style=style)
 
 
+class Counted:
+    """A file that knows how many lines were written to it."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.lines = 0
+
+    def write(self, text: str) -> int:
+        self.lines += text.count("\n")
+        return self._file.write(text)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the file has
+        return getattr(self._file, name)
+
+
 def print_report(
-    diagnosis: Diagnosis, file: TextIO, *, columns: int, is_plain: bool, is_verbose: bool
+    diagnosis: Diagnosis,
+    file: TextIO,
+    *,
+    columns: int,
+    rows: int = SCREEN_ROWS,
+    is_plain: bool,
+    is_verbose: bool,
 ) -> None:
-    console = Console(file=file, width=columns, no_color=is_plain or None, highlight=False)
-    Report(console, is_verbose=is_verbose).show(diagnosis)
+    """Where it is longer than a screen the answer is repeated, so that it is what is seen last."""
+    counted = Counted(file)
+    console = Console(
+        file=counted,  # type: ignore[arg-type]
+        width=columns,
+        no_color=is_plain or None,
+        highlight=False,
+    )
+    report = Report(console, is_verbose=is_verbose)
+    report.show(diagnosis)
+    if counted.lines >= rows:
+        report.show_headline(diagnosis)

@@ -164,6 +164,14 @@ def amounts(window: Window) -> dict[str, int]:
 # In words ----------------------------------------------------------------------------------------
 
 
+def headline(diagnosis: Diagnosis) -> str:
+    """The first verdict's sentence; or that there is none, and where to look for more."""
+    if diagnosis.verdicts:
+        return diagnosis.verdicts[0].summary
+    changes = diagnosis.compared.changes if diagnosis.compared is not None else []
+    return f"Nothing stands out. Changed: {changes[0].text}." if changes else "Nothing stands out."
+
+
 def start_of(diagnosis: Diagnosis, verdict: Verdict) -> int:
     """The zero of the verdict's times: its job's first record, or the first of all."""
     own = [job.first_ns for job in diagnosis.jobs if job.job in verdict.jobs]

@@ -33,6 +33,7 @@ from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.formats import Origin, Record
 from collector.parsing.lines import read_lines
+from collector.parsing.nccl_settings import Settings
 from collector.parsing.prefixes import strip_prefixes
 
 COMMUNICATORS_MAX = 20_000
@@ -201,6 +202,7 @@ class DebugLog:
         self.warnings = 0
         """Warnings seen, also those beyond WARNINGS_MAX."""
         self._version = ""
+        self._settings = Settings()
         # Ordered: the oldest of a plain dictionary is searched for among all that were removed.
         self._processes: OrderedDict[Process, ProcessFacts] = OrderedDict()
         self._open: OrderedDict[Thread, Communicator] = OrderedDict()
@@ -222,6 +224,7 @@ class DebugLog:
         if line.is_warning:
             yield from self._warn(line)
             return
+        self._settings.hear(line.process[0], line.message)
         first = line.message.partition(" ")[0]
         if handler := self._HANDLERS.get(first):
             handler(self, line)
@@ -241,6 +244,7 @@ class DebugLog:
         for each in list(self._held.values()):
             if each.is_changed:
                 yield from self._give(each)
+        yield from self._settings.events(self.time_ns)
         if self.warnings > WARNINGS_MAX:
             left = self.warnings - WARNINGS_MAX
             yield ParseError("", f"{left} warnings beyond WARNINGS_MAX = {WARNINGS_MAX} left out")

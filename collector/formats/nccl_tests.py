@@ -10,6 +10,7 @@ A run with NCCL_DEBUG=INFO mixes NCCL's own lines into the text: they are read a
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ import msgspec
 
 from collector.contract.collective import Operation, size_class
 from collector.contract.errors import ParseError
-from collector.contract.model import Sample, Series
+from collector.contract.model import Event, Sample, Series
 from collector.contract.records import NUMBER_MAX
 from collector.formats import HEAD_BYTES, Origin, Record
 from collector.formats.nccl_debug import DebugLog, is_nccl_tests
@@ -32,6 +33,10 @@ RESULT_VALUES_MAX = 2_000_000
 """Commas in it: bounds how many things it can be made of."""
 LINE_BYTES = 1024
 """Read of a line; rows have about 130 characters."""
+PLACES_MAX = 10_000
+"""Hosts of a test that are named."""
+NCCL_TEST = "nccl_test"
+"""The kind of the event that says where a test ran."""
 ERRORS_MAX = 20
 """Rows that are not understood and named one by one."""
 
@@ -50,6 +55,7 @@ OPERATIONS = {
     "sendrecv": Operation.SEND_RECV,
 }
 """Programs without their `_perf`."""
+BY_NAME = {name.replace("_", ""): operation for name, operation in OPERATIONS.items()}
 
 PARTS = frozenset(
     {Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.GATHER, Operation.SCATTER}
@@ -69,8 +75,14 @@ MEAN = "fabric_baseline_mean_bus_bandwidth_bytes_per_second"
 
 _PROGRAM = re.compile(rb"\b([a-z_]{4,20})_perf\b")
 _RANK = re.compile(rb"# +Rank +([0-9]{1,7}) ")
+_PLACE = re.compile(
+    rb" Pid +[0-9]{1,10} +on +(\S{1,128}) +device +[0-9]{1,4} \[[^\]]{1,32}\] ?(.{0,80})"
+)
 _MEAN = re.compile(rb"# Avg bus bandwidth +: +([0-9.eE+\-]{1,32})")
-_PROGRAM_IN_NAME = re.compile(r"(all_reduce|all_gather|reduce_scatter|alltoall|broadcast|sendrecv)")
+_PROGRAM_IN_NAME = re.compile(
+    r"(?<![a-z])(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send_?recv|reduce)"
+    r"(?![a-z])"
+)
 
 
 class Row(NamedTuple):
@@ -134,9 +146,11 @@ class ResultReader:
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
         match = _PROGRAM_IN_NAME.search(origin.name)
-        self._operation = OPERATIONS[match[1]] if match else None
+        self._operation = BY_NAME[match[1].replace("_", "")] if match else None
         self._ranks = 0
         self._errors = 0
+        self._hosts: dict[str, None] = {}
+        self._gpus: dict[str, None] = {}
 
     # Text ------------------------------------------------------------------------------------
 
@@ -150,6 +164,7 @@ class ResultReader:
             yield from log.feed(line)
             yield from self._read_line(number, strip_prefix(line[:LINE_BYTES]))
         yield from log.finish()
+        yield from self._describe()
         yield from self._sum_errors()
 
     def _read_line(self, number: int, line: bytes) -> Iterator[Record | ParseError]:
@@ -171,11 +186,15 @@ class ResultReader:
         for row in rows:
             yield from self._samples(row)
 
-    def _read_comment(self, line: bytes) -> Iterator[Sample]:
+    def _read_comment(self, line: bytes) -> Iterator[Sample | Event]:
         if line.startswith(b"# nThread"):
+            yield from self._describe()
             self._ranks = 0
+            self._hosts, self._gpus = {}, {}
         elif match := _RANK.match(line):
             self._ranks = max(self._ranks, int(match[1]) + 1)
+            if place := _PLACE.search(line):
+                self._note_place(*(part.decode("ascii", "replace") for part in place.groups()))
         elif line.startswith(b"# Collective test starting"):
             match = _PROGRAM.search(line)
             self._operation = OPERATIONS.get(match[1].decode()) if match else None
@@ -194,6 +213,10 @@ class ResultReader:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ParseError("", f"not a result of nccl-tests: {error}") from error
         self._ranks = len(file.config.devices) or 0
+        for device in file.config.devices[:PLACES_MAX]:
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                place = msgspec.json.decode(device, type=Device)
+                self._note_place(place.hostname[:128], place.device_info[:80])
         for argument in file.args[:1]:
             if match := _PROGRAM.search(argument.encode("utf-8", "replace")):
                 self._operation = OPERATIONS.get(match[1].decode(), self._operation)
@@ -209,7 +232,28 @@ class ResultReader:
                 yield from self._samples(row)
         if file.average_bus_bandwidth is not None:
             yield from self._sample(MEAN, {}, to_float(file.average_bus_bandwidth.bandwidth), GIGA)
+        yield from self._describe()
         yield from self._sum_errors()
+
+    def _note_place(self, host: str, gpu: str) -> None:
+        for known, name in ((self._hosts, host), (self._gpus, gpu.strip())):
+            if name and len(known) < PLACES_MAX:
+                known[name] = None
+
+    def _describe(self) -> Iterator[Event]:
+        """Where a test of the file ran, where it says so."""
+        if self._hosts:
+            yield Event(
+                kind=NCCL_TEST,
+                time_ns=self._origin.time_ns,
+                labels={"file": self._origin.name},
+                message=f"A test of nccl-tests: {self._ranks} ranks, {len(self._hosts)} host(s).",
+                attributes={
+                    "ranks": str(self._ranks),
+                    "hosts": ",".join(self._hosts),
+                    "gpus": ", ".join(self._gpus),
+                },
+            )
 
     def _sum_errors(self) -> Iterator[ParseError]:
         if self._errors > ERRORS_MAX:
@@ -343,6 +387,13 @@ class Result(msgspec.Struct):
                     to_float(measured.bus_bw),
                     to_float(measured.nwrong),
                 )
+
+
+class Device(msgspec.Struct):
+    """Where a rank ran."""
+
+    hostname: str = ""
+    device_info: str = ""
 
 
 class Config(msgspec.Struct):

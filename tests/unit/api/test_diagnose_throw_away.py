@@ -86,7 +86,7 @@ def test_results_are_a_table_for_each_file_and_a_baseline_for_all() -> None:
         for sample in (result(bus, value), result("wrong_values", 0), result(mean, 1e9)):
             assert is_result(sample)
             assert results.add(path, sample) is None
-    one, two = results.tests()
+    one, two = results.tests({})
     assert (one.path, one.operation, one.ranks, one.mean_bus_bytes_per_second) == (
         "a.txt", "all_reduce", 8, 1e9,
     )  # fmt: skip
@@ -103,7 +103,7 @@ def test_results_of_strangers_are_refused_or_kept_as_they_are(
     bus = "bus_bandwidth_bytes_per_second"
     assert "no number" in (results.add("x", result(bus, float("nan"))) or "")
     assert results.add("x", result(bus, 1, ranks="many", bytes="9" * 40, placement="?")) is None
-    (test,) = results.tests()
+    (test,) = results.tests({})
     assert (test.ranks, test.rows[0].size_bytes, test.rows[0].placement) == (None, 0, "?")
     monkeypatch.setattr("api.diagnose.bandwidth.RESULTS_MAX", 1)
     assert "RESULTS_MAX" in (results.add("x", result(bus, 1)) or "")
