@@ -19,13 +19,13 @@ RUNS = sorted(path.parent.name for path in RINGS.glob("*/nccl_debug"))
 pytestmark = pytest.mark.skipif(not RUNS, reason="no captures beside the repository")
 
 
-def events_of(run: str) -> list[Event]:
+def events_of(run: str, kind: str = "communicator") -> list[Event]:
     found = []
     for path in sorted((RINGS / run / "nccl_debug").glob("*.log")):
         for each in FORMAT.parse(io.BytesIO(path.read_bytes()), Origin(path.name, 1)):
             assert isinstance(each, Event), each
             found.append(each)
-    return found
+    return [each for each in found if each.kind == kind]
 
 
 def initialisations(run: str) -> list[tuple[str, int, str]]:
@@ -88,3 +88,12 @@ def test_hosts_and_devices_are_known(run: str) -> None:
         assert re.fullmatch(r"node[0-7]", each.attributes["host"])
         assert each.attributes["bus_id"] == "0000:00:06.0"
         assert each.attributes["nodes"] == each.attributes["ranks"]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_host_says_its_settings(run: str) -> None:
+    found = events_of(run, "nccl_settings")
+    assert sorted(each.attributes["host"] for each in found) == [f"node{n}" for n in range(8)]
+    for each in found:
+        assert each.attributes["NCCL_SOCKET_IFNAME"] == "eth0"
+        assert each.attributes["nic_rate.0-0"] == "1250000000"

@@ -250,7 +250,9 @@ def test_nothing_stands_out_and_what_was_looked_at_is_said() -> None:
 def test_of_a_hundred_verdicts_the_terminal_shows_the_first() -> None:
     diagnosis = Diagnosis(read=NOTHING, jobs=[], verdicts=[a_verdict()] * 100)
     said = shown(diagnosis)
-    assert said.count("node3's NIC is slow.") == text.VERDICTS_SHOWN
+    above, _, last = said.partition("In short: ")
+    assert above.count("node3's NIC is slow.") == text.VERDICTS_SHOWN
+    assert last.strip() == "node3's NIC is slow. (99 more verdicts above)"
     assert "90 more verdicts; --json has all." in said
 
 
