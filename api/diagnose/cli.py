@@ -147,7 +147,7 @@ def look(
     phases.say("summing up")
     diagnosis = Diagnosis(
         verdicts=judged.verdicts,
-            also_seen=judged.also_seen,
+        also_seen=judged.also_seen,
         looked_at=judged.looked_at,
         detectors=judged.detectors,
         read=summarise_read(loaded, analyses),
