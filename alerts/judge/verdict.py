@@ -365,7 +365,9 @@ def is_effect(window: Window, case: Case, other: Case) -> bool:
     share_a_job = bool(set(jobs_of(case)) & set(jobs_of(other)))
     is_place = is_same(window.ports, case.culprit, other.culprit)
     if is_standstill(case.root):
-        return case.root.cause is Cause.STALL and other.root.cause is Cause.HANG and share_a_job
+        return share_a_job and standing(other) > standing(case)
+    if other.root.cause is Cause.CRASH and not names_somebody(other.culprit):
+        return False  # it explains nothing that came before
     if is_standstill(other.root):
         return other.root.until_ns is None and (share_a_job or is_place)
     if not names_somebody(case.culprit):
@@ -376,6 +378,20 @@ def is_effect(window: Window, case: Case, other: Case) -> bool:
     is_soft = case.root.cause.facts.is_soft and not case.symptoms
     touches = share_a_job or not case.symptoms
     return is_deeper and (is_place or (touches and (is_soft or case.is_bare)))
+
+
+def standing(case: Case) -> int:
+    """Of standstills of one job, what explains more than another: 0 explains nothing.
+
+    A job that stands, then one that died, without a culprit; a part that is down; ranks that did
+    not come; and what brought them there: a call that the others did not make, a process that died.
+    """
+    cause, is_named = case.root.cause, names_somebody(case.culprit)
+    if cause is Cause.CRASH:
+        return 4 if is_named else 1
+    if cause is Cause.MISMATCH:
+        return 4 if is_named else 2
+    return 3 if cause is Cause.HANG else 2 * is_named
 
 
 def jobs_of(case: Case) -> list[str]:

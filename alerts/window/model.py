@@ -230,6 +230,30 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """When the latest of them was launched; 0: not known."""
 
 
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks of a job that made the same call."""
+
+    ranks: tuple[int, ...]
+    """The job's, in order."""
+    call: str
+    """Operation, elements and type, in words; empty: they made none."""
+    frames: tuple[str, ...] = ()
+    """`file:line` of one of them, the innermost of the program first."""
+
+
+class Calls(msgspec.Struct, frozen=True, kw_only=True):
+    """A number under which the ranks of one group made different calls: the group's first."""
+
+    communicator: str
+    name: str
+    """What the framework calls the group."""
+    sequence: int
+    sides: tuple[Side, ...]
+    time_ns: int
+    is_ahead: bool = False
+    """All calls are alike, and the last side made one more than the others, which wait for none."""
+
+
 class Past(msgspec.Struct, frozen=True, kw_only=True):
     """What was usual of one kind of operation, before the window: medians of the long past."""
 
@@ -284,6 +308,8 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     clocks: Sequence[ClockFit]
     steps: Sequence[Step] = ()
     pending: Sequence[Pending] = ()
+    calls: Sequence[Calls] = ()
+    """Where its ranks' calls differ, by their dumps; only `fabricscope diagnose` compares them."""
     past: Mapping[Kind, Past] = {}
     baselines: Mapping[Kind, float] = {}
     """What nccl-tests reached for operations like these: bus bandwidth in bytes a second."""

@@ -141,13 +141,14 @@ def look(
         phases.say(f"joining collectives of job {job.name} ({number} of {len(jobs)})")
         analyses.append(analyse_job(store, job, window))
     phases.say("reading counters and events")
-    seen = window_of(store, analyses, window)
+    seen = window_of(store, analyses, window, loaded)
     phases.say("looking for faults")
     judged = judge_window(seen, {file.format for file in loaded.files})
     phases.say("summing up")
     diagnosis = Diagnosis(
         verdicts=judged.verdicts,
         also_seen=judged.also_seen,
+        unclear=judged.unclear,
         looked_at=judged.looked_at,
         detectors=judged.detectors,
         read=summarise_read(loaded, analyses),

@@ -50,6 +50,16 @@ class Job(msgspec.Struct, kw_only=True):
     first_ns: int = 0
     """The first and the last of its records; events of logs may only know when the file changed."""
     last_ns: int = 0
+    is_dated: bool = True
+    """Whether it has records of its own. Of NCCL's lines alone only the files' times are known."""
+
+    def add(self, collection: Collection) -> None:
+        """Give it a set of files; one that has no times of its own gets those of the files."""
+        self.collections.append(collection)
+        if self.is_dated or collection.first_ns is None or collection.last_ns is None:
+            return
+        self.first_ns, self.last_ns = collection.first_ns, collection.last_ns
+        self.is_dated = True
 
     @property
     def job_ranks(self) -> dict[tuple[str, int], int]:
@@ -97,7 +107,7 @@ def find_jobs(store: ThrowAwayStore, loaded: Loaded) -> list[Job]:
     for collection in sorted(loaded.collections, key=lambda each: (not each.pids, each.number)):
         job = best_job(jobs, collection)
         if job is not None:
-            job.collections.append(collection)
+            job.add(collection)
         else:
             own = [member for member in members if member.communicator in collection.sizes]
             jobs += jobs_of(collection, [*own, *members_of_groups(collection)], groups)
@@ -167,6 +177,7 @@ def to_job(found: JobFound, loaded: Loaded, spans: Mapping[str, tuple[int, int]]
         attributes={},
         first_ns=min((first for first, _ in seen), default=found.first_ns),
         last_ns=max((last for _, last in seen), default=found.last_ns),
+        is_dated=bool(seen),
     )
     folders = {loaded.inspector_folders.get(process, "") for process in job.processes}
     job.folders = sorted(folders - {""})

@@ -36,8 +36,9 @@ from collector.contract.identity import check_labels, metric_id, printable
 from collector.contract.model import Event, Sample, Series
 from collector.contract.records import NAME_CHARS_MAX
 from collector.contract.units import NS_PER_MS
-from collector.formats import Format, Origin, Record
+from collector.formats import Format, Origin, Record, job_log
 from collector.formats.nccl_tests import NCCL_TEST
+from collector.parsing.last_words import LAST_WORDS
 from collector.parsing.prefixes import strip_prefixes
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ APART_NS = 600_000_000_000
 
 WORDS_KEPT = 100_000
 """Sets of names that were checked and are not checked again."""
+
+PATH = "path"
+"""The attribute of last words with the folder of their file."""
 
 words_of = attrgetter("communicator", "source", "algorithm", "protocol", "host", "job")
 
@@ -203,6 +207,8 @@ class Loaded(msgspec.Struct, kw_only=True):
     collections: list[Collection] = []
     inspector_folders: dict[tuple[str, int], str] = {}
     """Where the log of each process (host, pid) lay."""
+    dumps: list[tuple[str, int, Found]] = []
+    """Flight Recorder dumps, to be read again: the set (`Collection.key`), the rank, the file."""
 
     def note_unreadable(self, found: Found, why: str) -> None:
         path = printable(found.path)
@@ -381,7 +387,12 @@ class Loader:
         account.packing = stream.packing
         origin = origin_of(found)
         reader, lines = recognise_lines(stream, origin)
-        if reader is None:
+        is_sure = reader is not None
+        if reader is None and stream.head and job_log.is_text(stream.head):
+            # Of a training log nothing but its end may be of use: it is looked through as a whole.
+            reader = job_log.FORMAT
+            is_sure = reader.recognises(stream.head, origin)
+        elif reader is None:
             if stream.broken is not None:
                 account.note(str(stream.broken))
             elif not stream.head:
@@ -389,14 +400,19 @@ class Loader:
             elif hint := hint_of(stream.head):
                 account.note(hint)
             return account
-        account.format = reader.name
         process = ProcessFile(source=reader.name, folder=found.folder, collectives=[], steps=[])
         process.events = []
         for record in self._parse(reader, lines, account, found):
+            is_sure = True
             self._take(record, process, account)
+        # A text without any last words is somebody's, and not understood.
+        account.format = reader.name if is_sure else ""
         if stream.broken is not None:
             account.note(str(stream.broken))
         self._place(process, account)
+        is_dump = process.source == "flight_recorder" and not found.is_pipe and not found.depth
+        if is_dump and process.collection is not None and process.rank is not None:
+            self.loaded.dumps.append((process.collection.key, process.rank, found))
         return account
 
     def _account_of(self, found: Found) -> FileRead:
@@ -518,6 +534,9 @@ class Loader:
             self._count(account, "steps", span.start_ns, self._sink.add_step(placed))
         for event in taken(process.events):
             renamed = named_event(event, suffix)
+            if event.kind == LAST_WORDS:
+                where_it_lay = {**event.attributes, PATH: printable(process.folder)[:1000]}
+                renamed = replace(event, attributes=where_it_lay)
             if where is not None:
                 learn_group(where, renamed, process.rank)
             self._count(account, "events", event.time_ns, self._sink.add_event(renamed))

@@ -112,6 +112,7 @@ def page_data(
         + (f"; {left_out} not looked at" if diagnosis.jobs_left_out else ""),
         verdicts=verdict_data(diagnosis, analyses, seen),
         verdicts_note=f"{units.count(more, 'more verdict')} in --json." if more > 0 else "",
+        unclear=diagnosis.unclear,
         looked=looked_lines(diagnosis),
         failed=failed_lines(diagnosis),
         jobs=[

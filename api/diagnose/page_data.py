@@ -214,6 +214,7 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     verdicts: list[VerdictData]
     verdicts_note: str
+    unclear: list[str]
     looked: list[str]
     failed: list[str]
     jobs: list[JobData]

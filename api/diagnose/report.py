@@ -313,6 +313,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong, the most costly first; empty if nothing stands out."""
     also_seen: list[str] = []
     """What costs time and is no fault of any part: uneven work. Sentences."""
+    unclear: list[str] = []
+    """Without a verdict: why this is no all-clear, one sentence each; empty: nothing stands out."""
     looked_at: dict[str, int] = {}
     """How much of each kind of data detectors had."""
     detectors: list[DetectorReport] = []

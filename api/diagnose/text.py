@@ -120,9 +120,11 @@ class Report:
         if len(diagnosis.verdicts) > VERDICTS_SHOWN:
             rest = len(diagnosis.verdicts) - VERDICTS_SHOWN
             self.say(f"{units.count(rest, 'more verdict')}; --json has all.", HOT)
-        if not diagnosis.verdicts:
+        for line in diagnosis.unclear:
+            self.paragraph(line, CULPRIT, indent=0)
+        if not diagnosis.verdicts and not diagnosis.unclear:
             self.say("Nothing stands out.", TITLE)
-        else:
+        elif diagnosis.verdicts:
             self._console.print()
         for line in looked_lines(diagnosis):
             self.paragraph(line, FAINT)

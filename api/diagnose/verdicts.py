@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from alerts.detectors import Detect, discover, looks_for
 from alerts.finding import Finding
 from alerts.judge import words
 from alerts.judge.verdict import judge
-from alerts.window.model import Window
+from alerts.window.model import JobWindow, Pending, Window
 from api.diagnose import units
 from api.diagnose.report import DetectorReport, Diagnosis
 from collector.contract import figures
@@ -19,6 +20,7 @@ from collector.contract.cause_facts import Sight
 from collector.contract.identity import printable
 from collector.contract.units import NS
 from collector.contract.verdict import Verdict
+from collector.parsing.last_words import HOST_ADDRESS, LAST_WORDS
 
 BROKEN: Final = (
     ArithmeticError,
@@ -32,6 +34,7 @@ BROKEN: Final = (
 )
 """What a mistake in a detector looks like: its own arithmetic on unforeseen data."""
 PROBLEM_LENGTH_MAX = 200
+FIRST_WORDS_MAX = 160
 UNIT_LENGTH_MAX = 4
 """Characters of a unit in a narrow column."""
 CONTEXT_SHARE_MIN = 0.05
@@ -39,6 +42,9 @@ CONTEXT_SHARE_MIN = 0.05
 ALSO_SEEN_MAX = 8
 JUDGE = "verdict"
 """What the judge is called where it fails: the last step after all detectors."""
+
+LOG_FORMATS: Final = frozenset({"job_log", "nccl_debug", "nccl_tests"})
+"""Formats in which processes' last words are looked for."""
 
 AMOUNT_WORDS: Final = (
     ("collectives", "collective", ""),
@@ -57,6 +63,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     also_seen: list[str]
     detectors: list[DetectorReport]
     looked_at: dict[str, int]
+    unclear: list[str]
 
 
 def judge_window(
@@ -103,6 +110,7 @@ def judge_window(
         also_seen=costly_context(findings),
         detectors=reports,
         looked_at=amounts(window),
+        unclear=[] if verdicts else unclear_of(window),
     )
 
 
@@ -119,6 +127,34 @@ def costly_context(findings: Sequence[Finding]) -> list[str]:
         f"{one.reason.facts.title or one.cause}: {one.evidence[0].text}"
         for one in costly[:ALSO_SEEN_MAX]
     ]
+
+
+def unclear_of(window: Window) -> list[str]:
+    """What speaks against an all-clear though no detector found anything; one sentence each."""
+    lines = []
+    said = [event for event in window.events if event.kind == LAST_WORDS]
+    if any(event.attributes.get("proof") for event in said):
+        lines.append("The job died; this evidence names no culprit.")
+    elif failed := [one for one in said if one.attributes.get("role") != "after"]:
+        first = failed[0].message[:FIRST_WORDS_MAX]
+        lines.append(f"Processes reported errors; whether the job died is not known: {first}")
+    count = sum(len(open_at_the_end(job)) for job in window.jobs)
+    if count:
+        had = "1 operation had" if count == 1 else f"{count:,} operations had"
+        lines.append(f"{had} not ended when the dumps were taken; this evidence names no culprit.")
+    return lines
+
+
+def open_at_the_end(job: JobWindow) -> list[Pending]:
+    """Operations that did not end, unless the job was seen to go on after the last of them.
+
+    The Flight Recorder's own times do not show that: they are when its watchdog looked.
+    """
+    ended = job.records.exit_ns[job.records.timed()] if len(job.records) else np.zeros(0)
+    launched = [one.time_ns for one in job.pending if one.time_ns]
+    if len(ended) and launched and not job.is_estimate and int(ended.max()) > max(launched):
+        return []
+    return list(job.pending)
 
 
 def to_problem(error: Exception) -> str:
@@ -141,6 +177,8 @@ def can_see(window: Window, formats: Collection[str], need: Sight) -> bool:
         return any(len(job.operations) for job in window.jobs)
     if need.of == "dumps":
         return "flight_recorder" in formats or any(job.pending for job in window.jobs)
+    if need.of == "logs":
+        return bool(LOG_FORMATS & set(formats))
     if need.of == "events":
         return any(word in event.kind for event in window.events for word in need.words)
     things = {"ports": window.ports, "gpus": window.gpus, "hosts": window.hosts}[need.of]
@@ -157,7 +195,7 @@ def amounts(window: Window) -> dict[str, int]:
         "ports": len(window.ports),
         "gpus": len(window.gpus),
         "hosts": len(window.hosts),
-        "events": len(window.events),
+        "events": sum(event.kind != HOST_ADDRESS for event in window.events),
     }
 
 

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 
 from alerts.window.model import JobWindow, Window
 from api.diagnose.analyse import Analysis, TimeRange
+from api.diagnose.calls import compare_calls, may_differ
+from api.diagnose.deaths import read_last_words
+from api.diagnose.find import Found
+from api.diagnose.load import Loaded
 from api.diagnose.throw_away import ThrowAwayStore
 from api.jobs.correlate.readings import GridReader, chained
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports
@@ -20,10 +24,13 @@ from api.jobs.correlate.windows import (
 from collector.contract.communicator import COMMUNICATOR, PROCESS_GROUP
 from collector.contract.model import Event
 from collector.contract.units import NS
+from collector.parsing.last_words import HOST_ADDRESS, LAST_WORDS
 
 STEP_SECONDS_MIN = 0.01
 """Counters in files may be read a hundred times a second; nothing reads them more often."""
 CELLS = 4_000
+
+SAID = (LAST_WORDS, HOST_ADDRESS)
 
 SPAN_SQL = """
     SELECT toUnixTimestamp64Nano(toDateTime64(min(time), 9)) AS from_ns,
@@ -33,15 +40,28 @@ SPAN_SQL = """
 
 
 def window_of(
-    store: ThrowAwayStore, analyses: Sequence[Analysis], asked: TimeRange | None = None
+    store: ThrowAwayStore,
+    analyses: Sequence[Analysis],
+    asked: TimeRange | None = None,
+    loaded: Loaded | None = None,
 ) -> Window:
-    """From first to last record, or reading where there is no job; cut by ``asked``."""
-    jobs = [job_window(store, analysis) for analysis in analyses]
+    """From first to last record, or reading where there is no job; cut by ``asked``.
+
+    Last words belong to it whenever they were said, unless a time was asked for that ends earlier.
+    """
+    said = read_last_words(store, [analysis.job for analysis in analyses])
+    if asked is not None:
+        said = [one for one in said if asked.from_ns <= one.time_ns <= asked.to_ns]
+    dumps = loaded.dumps if loaded is not None else []
+    jobs = [job_window(store, analysis, dumps, said) for analysis in analyses]
     spans = [(analysis.job.first_ns, analysis.job.last_ns) for analysis in analyses]
     from_ns = min((first for first, _ in spans if first), default=0)
     to_ns = max((last for _, last in spans), default=0)
     if not from_ns:
         from_ns, to_ns = span_of_readings(store)
+        times = [event.time_ns for event in said]
+        if said and to_ns <= NS:
+            from_ns, to_ns = min(times), max(times)
     if asked is not None:
         from_ns, to_ns = max(from_ns, asked.from_ns), min(to_ns, asked.to_ns)
     to_ns = max(to_ns, from_ns + 1)
@@ -56,7 +76,7 @@ def window_of(
         ports=read_ports(reader, None, grid, samples),
         gpus=read_gpus(reader, grid, samples),
         hosts=read_hosts(reader, grid, samples),
-        events=events_within(store, from_ns, to_ns),
+        events=[*events_within(store, from_ns, to_ns), *said],
         is_live=False,
     )
 
@@ -69,11 +89,16 @@ def span_of_readings(store: ThrowAwayStore) -> tuple[int, int]:
 
 def events_within(store: ThrowAwayStore, from_ns: int, to_ns: int) -> list[Event]:
     """As the service's windows have them: in order of time, and past EVENTS_MAX the newest."""
-    events = store.events(without=(COMMUNICATOR, PROCESS_GROUP))
+    events = store.events(without=(COMMUNICATOR, PROCESS_GROUP, *SAID))
     return [event for event in events if from_ns <= event.time_ns <= to_ns][-EVENTS_MAX:]
 
 
-def job_window(store: ThrowAwayStore, analysis: Analysis) -> JobWindow:
+def job_window(
+    store: ThrowAwayStore,
+    analysis: Analysis,
+    dumps: Sequence[tuple[str, int, Found]] = (),
+    said: Sequence[Event] = (),
+) -> JobWindow:
     job = analysis.job
     ranks = {place.rank: to_rank(place) for place in job.found.places}
     job_ranks = job.job_ranks
@@ -92,6 +117,15 @@ def job_window(store: ThrowAwayStore, analysis: Analysis) -> JobWindow:
             known.trees if known is not None else [],
             ranks,
         )
+    groups = dumped_groups(analysis)
+    # A recorder's last operation may be later than all that other sources have seen.
+    dumped = [each for each in job.collections if each.source == "flight_recorder"]
+    first_ns = min([job.first_ns, *(each.first_ns for each in dumped if each.first_ns)])
+    last_ns = max([job.last_ns, *(each.last_ns for each in dumped if each.last_ns)])
+    pending = read_pending(store, groups, first_ns, last_ns, job_ranks)
+    # Calls are compared where something is wrong: reading all dumps again takes its time.
+    is_in_trouble = bool(pending) or any(one.labels.get("job") == job.name for one in said)
+    is_compared = dumps and groups and (is_in_trouble or may_differ(store, groups))
     return JobWindow(
         job=job.name,
         size=max(len(ranks), len(set(job_ranks.values()))),
@@ -104,7 +138,8 @@ def job_window(store: ThrowAwayStore, analysis: Analysis) -> JobWindow:
         operations=analysis.operations,
         clocks=analysis.fits,
         steps=analysis.steps,
-        pending=read_pending(store, dumped_groups(analysis), job.first_ns, job.last_ns, job_ranks),
+        pending=pending,
+        calls=compare_calls(dumps, job.collections) if is_compared else [],
         baselines=baselines_of(analysis.operations, store.results.baselines()),
         is_running=False,
     )

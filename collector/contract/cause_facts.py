@@ -40,7 +40,7 @@ class Sight(msgspec.Struct, frozen=True):
     title: str
     """What an operator would add to the files; the same where either of two would do."""
     of: str
-    """`ports`, `gpus`, `hosts`, `times`, `dumps` or `events`."""
+    """`ports`, `gpus`, `hosts`, `times`, `dumps`, `logs` or `events`."""
     words: tuple[str, ...] = ("",)
 
 
@@ -64,6 +64,7 @@ class Absence(msgspec.Struct, frozen=True):
 
 TIMES = Sight("times of collectives", "times")
 DUMPS = Sight("dumps of the Flight Recorder", "dumps")
+LOGS = Sight("the job's own output", "logs")
 ERRORS = Sight(
     "error counters of links",
     "ports",

@@ -244,4 +244,94 @@ class Reason(enum.StrEnum):
             "it, give it a traffic class of its own, or place it elsewhere."
         ),
     )
+    GPU_MEMORY = ReasonFacts(
+        name="gpu_memory",
+        title="out of GPU memory",
+        because="its GPU memory ran out",
+        layer=Layer.COMPUTE,
+        action=(
+            "Read the exception in the evidence: how much was asked for, how much was free, and "
+            "who else used the GPU of {who}. Reduce the batch or the longest sequence, shard more, "
+            "or end the other process; then restart from the last checkpoint."
+        ),
+    )
+    HOST_MEMORY = ReasonFacts(
+        name="host_memory",
+        title="out of host memory",
+        because="its host's memory ran out and the kernel killed it",
+        layer=Layer.COMPUTE,
+        action=(
+            "On {host} read `dmesg -T | grep -i -A20 oom` and the memory limit of the job's "
+            "cgroup: it lists who used how much. Raise the limit, or use fewer data loader workers "
+            "and less pinned memory; then restart from the last checkpoint."
+        ),
+    )
+    KILLED = ReasonFacts(
+        name="killed",
+        title="killed",
+        because="it was killed with SIGKILL",
+        layer=Layer.COMPUTE,
+        action=(
+            "A process does not do that to itself. On {host} look for who did: `dmesg -T | grep -i "
+            "-e oom -e xid`, the scheduler's log, an operator's shell. Then restart from the last "
+            "checkpoint."
+        ),
+    )
+    PROGRAM = ReasonFacts(
+        name="program",
+        title="error of the program",
+        because="its program failed",
+        layer=Layer.COMPUTE,
+        action=(
+            "Read the exception in the evidence and the whole trace in the log of {who}. If only "
+            "one rank of many equal ones failed, its data differs: find the sample, or run that "
+            "rank's step again on another host."
+        ),
+    )
+    CONNECTION_LOST = ReasonFacts(
+        name="connection_lost",
+        title="connection to a peer lost",
+        because="others lost the connection to it",
+        layer=Layer.UNKNOWN,
+        action=(
+            "A peer died, or the way to it broke; those that complain are its victims. Look for "
+            "the first process that ended without a complaint of its own: all ranks' logs, the "
+            "scheduler's, `dmesg -T` on the hosts that the evidence names. If all of them lived, "
+            "look at the link between the two ends: state, retries and errors on both ports."
+        ),
+        runbook="connection-lost",
+    )
+    TIMED_OUT = ReasonFacts(
+        name="timed_out",
+        title="collective timed out",
+        because="a collective of it timed out",
+        layer=Layer.UNKNOWN,
+        action=(
+            "Who prints a time-out has waited; the culprit is who did not come. Collect the Flight "
+            "Recorder dumps of all ranks (TORCH_NCCL_TRACE_BUFFER_SIZE=2000, "
+            "TORCH_NCCL_DUMP_ON_TIMEOUT=1) and all ranks' logs into one folder and run this again."
+        ),
+    )
+    HOST_LOST = ReasonFacts(
+        name="host_lost",
+        title="host failed",
+        because="its host failed",
+        layer=Layer.COMPUTE,
+        action=(
+            "Look at the console and the management controller of {host}: has it restarted, and "
+            "why? Drain it until that is known; restart the job from its last checkpoint without "
+            "it."
+        ),
+    )
+    ENDED = ReasonFacts(
+        name="ended",
+        title="ended from outside",
+        because="its scheduler or a user ended it",
+        layer=Layer.UNKNOWN,
+        action=(
+            "Nothing broke: read the scheduler's record of the job for its time limit, a "
+            "preemption or a cancellation. If it was not meant to end, ask for more time or save "
+            "checkpoints more often."
+        ),
+    )
     UNKNOWN = ReasonFacts(name="unknown", title="", because="", layer=Layer.UNKNOWN)

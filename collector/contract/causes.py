@@ -22,6 +22,7 @@ from collector.contract.cause_facts import (
     HOURS,
     LINK_DOWN,
     LINK_EVENTS,
+    LOGS,
     MISCONFIGURED,
     NIC_BAD,
     NO_BLAME,
@@ -368,6 +369,94 @@ class Cause(enum.StrEnum):
         ),
         runbook="job-stopped",
         colour="soft",
+    )
+    CRASH = CauseFacts(
+        name="crash",
+        meaning="A process of the job ended before its work was done, and the job with it.",
+        layer=Layer.UNKNOWN,
+        family=Family.STUCK,
+        stops_jobs=True,
+        looks_for=Sought("processes that died", (LOGS,)),
+        # A bug or a full memory follows the job, not the host.
+        blame=Blame(host=0.2, gpu=0.2, half_life_s=6 * HOURS),
+        does=("died first, and the job with it", "died first, and the job with them"),
+        unnamed="The job died; this evidence names no culprit",
+        alert="died, and the job with it",
+        action=(
+            "Read the first lines of the evidence, and around them in the logs that they name. If "
+            "some ranks' logs are missing, add them and run this again: who died first may be "
+            "there."
+        ),
+        runbook="job-stopped",
+        colour="s9",
+        by_reason={
+            Reason.GPU_ERROR: ByReason(
+                blame=GPU_BROKEN,
+                unnamed="The job died: a GPU reported errors; which rank is not known",
+            ),
+            Reason.GPU_MEMORY: ByReason(
+                blame=NO_BLAME,
+                does=("died first: its GPU memory ran out", "died first: their GPU memory ran out"),
+                unnamed="The job died: GPU memory ran out; this evidence names no culprit",
+            ),
+            Reason.HOST_MEMORY: ByReason(
+                unnamed="The job died: a host's memory ran out; this evidence names no culprit"
+            ),
+            Reason.KILLED: ByReason(
+                does=(
+                    "was killed, and the job died with it",
+                    "were killed, and the job died with them",
+                ),
+                unnamed="The job died: processes were killed; this evidence names no culprit",
+            ),
+            Reason.PROGRAM: ByReason(
+                blame=NO_BLAME,
+                does=(
+                    "died first, by an error of its program",
+                    "died first, by an error of their program",
+                ),
+                unnamed="The job died by an error of its program; this evidence names no culprit",
+            ),
+            Reason.CONNECTION_LOST: ByReason(
+                does=("is whom the others lost before the job died",) * 2,
+                unnamed=(
+                    "The job died: ranks lost the connection to a peer; this evidence names no "
+                    "culprit"
+                ),
+            ),
+            Reason.TIMED_OUT: ByReason(
+                unnamed="The job died: a collective timed out; this evidence names no culprit"
+            ),
+            Reason.HOST_LOST: ByReason(
+                blame=Blame(host=1.0, half_life_s=3 * DAYS),
+                does=("failed, and the job died with it", "failed, and the job died with them"),
+            ),
+            Reason.ENDED: ByReason(
+                blame=NO_BLAME,
+                unnamed="Its scheduler or a user ended the job; this evidence names no culprit",
+            ),
+        },
+    )
+    MISMATCH = CauseFacts(
+        name="mismatch",
+        meaning="Ranks of one group call different operations under the same number.",
+        layer=Layer.COMPUTE,
+        family=Family.STUCK,
+        looks_for=Sought("mismatched collectives", (DUMPS,)),
+        blame=NO_BLAME,
+        does=(
+            "called another operation than its group",
+            "called another operation than their group",
+        ),
+        unnamed="Ranks of one group call different operations; which of them is wrong is not known",
+        action=(
+            "Compare the two places in the program that the evidence names: which condition lets "
+            "{who} take another way (a branch on data, on the rank, an exception that was caught, "
+            "one batch more)? Results since then are wrong even where no rank waits: go back to a "
+            "checkpoint from before."
+        ),
+        runbook="job-stopped",
+        colour="s10",
     )
 
 

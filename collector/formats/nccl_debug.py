@@ -32,6 +32,7 @@ from collector.contract.collective import communicator_id
 from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.formats import Origin, Record
+from collector.parsing.last_words import LastWords
 from collector.parsing.lines import read_lines
 from collector.parsing.nccl_settings import Settings
 from collector.parsing.prefixes import strip_prefixes
@@ -43,8 +44,9 @@ THREADS_MAX = 20_000
 """Threads and processes that are remembered; the oldest are forgotten."""
 WARNINGS_MAX = 1000
 """Warnings of one stream that become events. A broken link makes every rank repeat its warning."""
-PREFIX_BYTES = 256
-"""Where NCCL's prefix is looked for: before `NCCL INFO`."""
+PREFIX_BYTES = 512
+"""Where NCCL's prefix is looked for: before `NCCL INFO`. A plug-in of C++ puts the signature of its
+function between both (`int cm_req_handle_error_entry(nccl_net_ofi_context_t*, …):46 NCCL WARN`)."""
 MESSAGE_BYTES_MAX = 8192
 """Read of a line. NCCL cuts its own at 1024 to 2048."""
 TEXT_MAX = 512
@@ -53,9 +55,9 @@ DEVICES_MAX = 256
 
 WARNING = "nccl_warning"
 
-_MARK = re.compile(rb" NCCL (INFO|WARN) ")
+_MARK = re.compile(rb"(?:^| )NCCL (INFO|WARN) ")
 _PREFIX = re.compile(
-    rb"([\w.\-]{1,128}):([0-9]{1,10}):([0-9]{1,10}) \[(-?[0-9]{1,4})\](?: (\S{1,128}))?$"
+    rb"([\w.\-]{1,128}):([0-9]{1,10}):([0-9]{1,10}) \[(-?[0-9]{1,4})\](?: (\S[^\n]{0,255}))?$"
 )
 _TIME = re.compile(
     rb"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?)"
@@ -171,20 +173,27 @@ class NcclDebug:
 
     def recognises(self, head: bytes, origin: Origin) -> bool:  # noqa: ARG002 - by content alone
         """Text with lines of NCCL; results of nccl-tests may have them too and are not ours."""
-        return _HEAD.search(head) is not None and not is_nccl_tests(head)
+        return is_nccl_lines(head) and not is_nccl_tests(head)
 
     def parse(self, stream: BinaryIO, origin: Origin) -> Iterator[Record | ParseError]:
         """Communicators when they are destroyed or the stream ends; warnings as they come."""
         log = DebugLog(origin.time_ns)
+        words = LastWords(origin.name, origin.time_ns)
         for line in read_lines(stream):
             if isinstance(line, ParseError):
                 yield line
             else:
                 yield from log.feed(line[1])
+                yield from words.feed(*line)
         yield from log.finish()
 
 
 FORMAT = NcclDebug()
+
+
+def is_nccl_lines(head: bytes) -> bool:
+    """Whether a text has lines that begin as NCCL's do."""
+    return _HEAD.search(head) is not None
 
 
 def is_nccl_tests(head: bytes) -> bool:
@@ -262,6 +271,8 @@ class DebugLog:
     def _take_apart(self, raw: bytes, mark: re.Match[bytes]) -> Line | None:
         before = raw[max(0, mark.start() - PREFIX_BYTES) : mark.start()]
         prefix = _PREFIX.search(before)
+        if prefix is None and mark[1] == b"WARN":
+            return self._without_prefix(raw, mark)
         if prefix is None:
             return None
         host, pid, tid, device, place = (ascii_text(part or b"") for part in prefix.groups())
@@ -275,6 +286,12 @@ class DebugLog:
             message=message.decode("utf-8", "replace").rstrip(),
             time_ns=self._parse_time(before[: prefix.start()]),
         )
+
+    def _without_prefix(self, raw: bytes, mark: re.Match[bytes]) -> Line:
+        """A warning that a program has printed again without saying whose it is."""
+        message = raw[mark.end() : mark.end() + MESSAGE_BYTES_MAX].decode("utf-8", "replace")
+        time_ns = self._parse_time(raw[: mark.start()][:PREFIX_BYTES])
+        return Line(("", ""), ("", "", ""), "", "", True, message.rstrip(), time_ns)
 
     def _parse_time(self, before: bytes) -> int:
         """The time in front of a line; a time after the file's own is another zone's."""
@@ -317,7 +334,7 @@ class DebugLog:
         yield Event(
             kind=WARNING,
             time_ns=line.time_ns,
-            labels={words.PID: line.process[1]},
+            labels={words.PID: line.process[1]} if line.process[1] else {},
             message=line.message[:TEXT_MAX],
             attributes={name: value for name, value in attributes.items() if value},
         )

@@ -24,6 +24,7 @@ from collector.contract.model import Event, Sample, Series
 from collector.contract.records import NUMBER_MAX
 from collector.formats import HEAD_BYTES, Origin, Record
 from collector.formats.nccl_debug import DebugLog, is_nccl_tests
+from collector.parsing.last_words import LastWords
 from collector.parsing.lines import read_lines
 from collector.parsing.prefixes import strip_prefix
 
@@ -156,12 +157,14 @@ class ResultReader:
 
     def read_text(self, stream: BinaryIO) -> Iterator[Record | ParseError]:
         log = DebugLog(self._origin.time_ns)
+        words = LastWords(self._origin.name, self._origin.time_ns)
         for numbered in read_lines(stream):
             if isinstance(numbered, ParseError):
                 yield numbered
                 continue
             number, line = numbered
             yield from log.feed(line)
+            yield from words.feed(number, line)
             yield from self._read_line(number, strip_prefix(line[:LINE_BYTES]))
         yield from log.finish()
         yield from self._describe()

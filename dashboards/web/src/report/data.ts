@@ -120,6 +120,7 @@ export interface ReportData {
   readonly about: string;
   readonly verdicts: readonly VerdictData[];
   readonly verdicts_note: string;
+  readonly unclear: readonly string[];
   readonly looked: readonly string[];
   readonly failed: readonly string[];
   readonly jobs: readonly JobData[];

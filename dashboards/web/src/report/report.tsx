@@ -9,6 +9,7 @@ import { VerdictPart } from "./verdict";
 
 export function Report({ data }: { data: ReportData }) {
   const isQuiet = !data.verdicts.length;
+  const isClear = isQuiet && !data.unclear.length;
   return (
     // Names lead nowhere: a file has no other views.
     <Linked.Provider value={false}>
@@ -23,9 +24,14 @@ export function Report({ data }: { data: ReportData }) {
         {data.verdicts_note && <p class="soft">{data.verdicts_note}</p>}
         {(isQuiet || data.looked.length + data.failed.length > 0) && (
           <Panel
-            title={isQuiet ? "Nothing stands out." : "What was looked for"}
-            {...(isQuiet ? { tone: "good" as const, class: "report-quiet" } : {})}
+            title={isClear ? "Nothing stands out." : "What was looked for"}
+            {...(isQuiet ? { tone: isClear ? ("good" as const) : ("warn" as const), class: "report-quiet" } : {})}
           >
+            {data.unclear.map((line) => (
+              <p key={line} class="report-failed">
+                {line}
+              </p>
+            ))}
             {data.looked.map((line) => (
               <p key={line} class="soft">
                 {line}
