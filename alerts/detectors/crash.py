@@ -24,7 +24,7 @@ signals a time-out is not its cause: own recordings of killed ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -52,6 +52,9 @@ RANKS_SHOWN = 8
 OWN, PEER, END = "own", "peer", "end"
 DOUBTFUL = ("cuda_error", "nccl_cuda")
 """Failures of its own that a rank also prints when its communicator was aborted."""
+
+KERNEL = ("xid", "sxid", "oom_killer")
+"""Words of a kernel."""
 
 Who = tuple[str, ...]
 
@@ -134,7 +137,8 @@ def rank_of(event: Event) -> int | None:
 
 def speakers_of(job: JobWindow | None, events: Sequence[Event]) -> list[Said]:
     """The words of each process, whoever said them; one that is known by nothing is its file."""
-    ours = [event for event in events if is_ours(job, event)]
+    named = {short(e.labels.get(HOST, "")) for e in events if not is_of_kernel(e)} - {""}
+    ours = [event for event in events if is_ours(job, event, named)]
     ranks = ranks_of_processes(ours)
     by_who: dict[Who, list[Event]] = {}
     for event in ours:
@@ -151,13 +155,27 @@ def speakers_of(job: JobWindow | None, events: Sequence[Event]) -> list[Said]:
     return found
 
 
-def is_ours(job: JobWindow | None, event: Event) -> bool:
-    """Whether words can be of this job: a kernel speaks of all that runs on its host."""
-    hosts = (
-        {rank.host.partition(".")[0] for rank in job.ranks.values()} if job is not None else {""}
-    )
-    host = event.labels.get(HOST, "").partition(".")[0]
-    return not host or "" in hosts or not hosts or host in hosts
+def is_ours(job: JobWindow | None, event: Event, named: Collection[str]) -> bool:
+    """Whether words can be of this job.
+
+    A kernel speaks of all that runs on its host: it is heard where the job, or one of its processes
+    or launchers, names that host, and where nobody else says anything.
+    """
+    host = short(event.labels.get(HOST, ""))
+    hosts = {short(rank.host) for rank in job.ranks.values()} - {""} if job is not None else set()
+    if not host or host in hosts:
+        return True
+    if is_of_kernel(event):
+        return not hosts and (host in named or not named) and job is None
+    return not hosts
+
+
+def is_of_kernel(event: Event) -> bool:
+    return event.attributes.get("words") in KERNEL
+
+
+def short(host: str) -> str:
+    return host.partition(".")[0]
 
 
 def who_of(event: Event, ranks: Mapping[Who, int]) -> Who:

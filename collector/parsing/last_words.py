@@ -26,7 +26,6 @@ from collector.parsing.dying_words import (
     CUDA_ERRORS,
     GPU_BROKEN,
     IB_STATUS,
-    MARKS,
     NO_FAILURE,
     PEER_ERRORS,
     SIGNALS,
@@ -34,6 +33,7 @@ from collector.parsing.dying_words import (
     Role,
     Words,
     find_words,
+    is_marked,
     of_signal,
 )
 
@@ -142,12 +142,12 @@ class LastWords:
 
     def wants(self, block: bytes) -> bool:
         """Whether any line of a block matters: most of a log does not, and is passed over."""
-        return bool(self._parts) or MARKS.search(block) is not None
+        return bool(self._parts) or is_marked(block)
 
     def feed(self, number: int, raw: bytes) -> Iterator[Event]:
         """What a line says, if it is among the last words of a process."""
-        is_marked = MARKS.search(raw) is not None
-        if not is_marked and not self._parts:
+        is_known = is_marked(raw)
+        if not is_known and not self._parts:
             return
         line = raw[:LINE_CHARS_MAX].decode("utf-8", "replace").rstrip()
         speaker, text = self._speaker_of(line)
@@ -157,7 +157,7 @@ class LastWords:
             yield from self._go_on(number, speaker, part, text, own_ns)
             if part.is_said:
                 return
-        if is_marked:
+        if is_known:
             yield from self._address_of(speaker, text)
             yield from self._hear(number, speaker, text, own_ns)
 

@@ -146,6 +146,19 @@ def test_a_kernel_of_a_host_without_a_rank_of_the_job_is_not_heard() -> None:
     assert found(here, timed_out(0))[1:] == (None, "node3.cluster", Reason.GPU_ERROR)
 
 
+def test_a_kernel_is_not_heard_where_the_jobs_hosts_are_not_known() -> None:
+    xid = said("xid", "own", Reason.GPU_ERROR, 1, labels={"host": "node3"})
+    nowhere = window(xid, timed_out(0))
+    ranks = {rank: Rank(rank=rank) for rank in range(8)}
+    jobs = [msgspec.structs.replace(nowhere.jobs[0], ranks=ranks)]
+    (finding,) = crash.detect(msgspec.structs.replace(nowhere, jobs=jobs))
+    assert finding.culprit.host == ""
+    # Without any job: it is the only one that speaks of a host, or another line names the host.
+    assert found(xid, timed_out(0), has_job=False)[2] == "node3"
+    elsewhere = broken("node7", "10.0.0.2")
+    assert found(xid, elsewhere, has_job=False)[2] == ""
+
+
 def test_a_job_that_was_ended_from_outside_has_no_culprit() -> None:
     limit = said("slurm_time_limit", "end", Reason.ENDED, 3)
     assert found(limit)[1:] == (*NOBODY, Reason.ENDED)

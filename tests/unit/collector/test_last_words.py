@@ -9,7 +9,7 @@ from collector.contract.model import Event
 from collector.contract.units import NS
 from collector.contract.verdict import Reason
 from collector.parsing import last_words
-from collector.parsing.dying_words import MARKS, TABLE, Role, Words
+from collector.parsing.dying_words import TABLE, Role, Words, is_marked
 from collector.parsing.last_words import HOST_ADDRESS, LAST_WORDS, LastWords
 
 FILE_NS = 1_800_000_000 * NS
@@ -86,7 +86,7 @@ def test_every_row_of_the_table_has_an_example_and_a_source() -> None:
 def test_each_example_is_read_as_its_row(row: Words) -> None:
     event = only(EXAMPLES[row.name])
     assert event.attributes["words"] == row.name
-    assert MARKS.search(EXAMPLES[row.name].encode()), "a block with this line would be passed over"
+    assert is_marked(EXAMPLES[row.name].encode()), "a block with this line would be passed over"
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,8 @@ def test_an_exception_about_a_peer_is_a_complaint() -> None:
         "torch.distributed.DistBackendError: NCCL error in: x.cpp:3699, remote process exited",
         "RuntimeError: [pair.cc:525] Connection closed by peer [10.0.0.7]:2041",
         "torch.distributed.DistStoreError: wait timeout after 600000ms",
+        "RuntimeError: DataLoader worker (pid 12) is killed by signal: Terminated.",
+        "EOFError",
     ):
         event = only("[rank0]: Traceback (most recent call last):", f"[rank0]: {text}")
         assert event.attributes["role"] == "peer"

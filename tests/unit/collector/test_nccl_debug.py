@@ -151,6 +151,24 @@ def test_a_line_s_own_time_is_read_as_utc_and_is_not_after_the_file_s() -> None:
     assert times == [NOW_NS, 1_794_703_320_000_000_000, NOW_NS, NOW_NS]
 
 
+def test_warnings_with_a_signature_or_without_a_prefix_are_read() -> None:
+    """As plug-ins of C++ print them, and as programs print them again."""
+    signed = (
+        "n0:7:7 [0] int cm_req_handle_error_entry(nccl_net_ofi_context_t*, fid_cq*, uint16_t):46 "
+        "NCCL WARN NET/OFI Request 0x7f completed\n"
+    )
+    first, second = (
+        each
+        for each in parse(signed, 'NCCL WARN Missing "iommu=pt"\n')
+        if isinstance(each, Event) and each.kind == nccl_debug.WARNING
+    )
+    assert first.message == "NET/OFI Request 0x7f completed"
+    assert first.attributes["host"] == "n0"
+    assert first.attributes["place"].startswith("int cm_req_handle_error_entry(")
+    assert (second.labels, second.attributes) == ({}, {})
+    assert second.message == 'Missing "iommu=pt"'
+
+
 def test_warnings_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl_debug, "WARNINGS_MAX", 3)
     found = parse(*["n0:7:7 [0] a.cc:1 NCCL WARN bad\n"] * 10)

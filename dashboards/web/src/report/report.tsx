@@ -10,6 +10,7 @@ import { VerdictPart } from "./verdict";
 export function Report({ data }: { data: ReportData }) {
   const isQuiet = !data.verdicts.length;
   const isClear = isQuiet && !data.unclear.length;
+  const tone = isClear ? ("good" as const) : ("warn" as const);
   return (
     // Names lead nowhere: a file has no other views.
     <Linked.Provider value={false}>
@@ -25,7 +26,7 @@ export function Report({ data }: { data: ReportData }) {
         {(isQuiet || data.looked.length + data.failed.length > 0) && (
           <Panel
             title={isClear ? "Nothing stands out." : "What was looked for"}
-            {...(isQuiet ? { tone: isClear ? ("good" as const) : ("warn" as const), class: "report-quiet" } : {})}
+            {...(isQuiet ? { tone, class: "report-quiet" } : {})}
           >
             {data.unclear.map((line) => (
               <p key={line} class="report-failed">
