@@ -37,13 +37,14 @@ def summary(verdict: Verdict) -> str:
     if is_unnamed and verdict.cause is Cause.STALL:
         return stall_sentence(verdict)
     if is_unnamed:
-        sentence = facts.unnamed
+        sentence = own.unnamed or facts.unnamed
     else:
         one, several = own.does or facts.does
         is_host = facts.family is Family.RANK and is_whole_host(culprits)
         who = f"The ranks on {names(culprits)}" if is_host else capital(names(culprits))
         sentence = f"{who} {several if is_host or len(culprits) > 1 else one}"
-    if because and own.does is None and not is_said(verdict):
+    says_why = own.unnamed if is_unnamed else own.does
+    if because and not says_why and not is_said(verdict):
         sentence += f", because {because}"
     effects = [words for words in (slower(verdict), cost(verdict.costs)) if words]
     return f"{sentence}{': ' if effects else ''}{', and '.join(effects)}."

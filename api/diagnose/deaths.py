@@ -21,6 +21,7 @@ WORDS_MAX = 20_000
 
 PID_MAX = 1 << 40
 
+
 def read_last_words(store: ThrowAwayStore, jobs: Sequence[Job]) -> list[Event]:
     """All of them, whenever they were said: a watchdog speaks long after the last record."""
     events = itertools.islice(store.events((LAST_WORDS, HOST_ADDRESS)), WORDS_MAX)

@@ -51,6 +51,8 @@ class ByReason(msgspec.Struct, frozen=True, kw_only=True):
     blame: Blame | None = None
     does: tuple[str, str] | None = None
     """It states the reason, too: the sentence then has no `because`."""
+    unnamed: str = ""
+    """The same where no culprit is known; empty: as without a reason, with a `because`."""
     keeps_action: bool = False
     """The reason's advice does not suit the cause: the cause's own stands."""
 
