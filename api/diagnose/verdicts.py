@@ -203,9 +203,11 @@ def amounts(window: Window) -> dict[str, int]:
 
 
 def headline(diagnosis: Diagnosis) -> str:
-    """The first verdict's sentence; or that there is none, and where to look for more."""
+    """The first verdict's sentence; or why there is none, and where to look for more."""
     if diagnosis.verdicts:
         return diagnosis.verdicts[0].summary
+    if diagnosis.unclear:
+        return diagnosis.unclear[0]
     changes = diagnosis.compared.changes if diagnosis.compared is not None else []
     return f"Nothing stands out. Changed: {changes[0].text}." if changes else "Nothing stands out."
 
