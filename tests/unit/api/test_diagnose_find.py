@@ -119,10 +119,14 @@ PACKINGS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+CHANGED = (*(packing[0] for packing in find.PACKINGS), *(mark for mark, _ in find.ENCODINGS))
+"""How content begins that a stream does not give as it is."""
+
+
 @pytest.mark.parametrize("packing", PACKINGS)
 @given(data=st.binary(max_size=300))
 def test_what_was_packed_comes_out(packing: str, data: bytes) -> None:
-    assume(not data.startswith((find.GZIP_MAGIC, find.ZSTD_MAGIC)))  # it would be unpacked too
+    assume(not data.startswith(CHANGED))  # it would be unpacked, or decoded, too
     content, stream = read_all(PACKINGS[packing](data))
     assert content == data
     assert stream.broken is None
