@@ -2,7 +2,8 @@
 
     python3 -m tests.tools.gpu_ranks.trim RUN FIXTURE [BEFORE_SECONDS AFTER_SECONDS]
 
-What is kept is byte for byte what the profiler wrote of it; everything else is left out.
+What is kept is what the profiler wrote of it, without paths of the machine; everything else is left
+out.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ def main() -> int:
         base = int(trace.get("baseTimeNanoseconds", 0))
         window = ((from_ns - base) / NS_PER_US, (to_ns - base) / NS_PER_US)
         trace["traceEvents"] = [one for one in trace["traceEvents"] if is_kept(one, window)]
+        trace.pop("traceName", None)
+        for one in trace["traceEvents"]:
+            if one.get("name") == "process_name":  # with the machine's paths
+                one["args"]["name"] = "python3"
         text = json.dumps(trace, separators=(",", ":")).encode()
         (fixture / "kineto" / path.name).write_bytes(gzip.compress(text, 9, mtime=0))
     kept = ("fault", "ranks", "stages", "step_ms", "fault_on_ns", "fault_off_ns")
