@@ -560,11 +560,14 @@ def recognise_lines(stream: Stream, origin: Origin) -> tuple[Format | None, Bina
     """The format of a file, and its content: without prefixes where it is read only without."""
     plain: BinaryIO = stream  # type: ignore[assignment]
     reader = recognise(stream.head, origin) if stream.head else None
-    if reader is not None or not stream.head:
+    # Launchers' prefixes alone make a job's log of any text.
+    if not stream.head or (reader is not None and reader is not job_log.FORMAT):
         return reader, plain
     stripped = strip_prefixes(stream.head)
-    reader = recognise(stripped, origin) if stripped != stream.head else None
-    return reader, WithoutPrefixes(plain)  # type: ignore[return-value]
+    behind = recognise(stripped, origin) if stripped != stream.head else None
+    if reader is not None and behind in (None, job_log.FORMAT):
+        return reader, plain
+    return behind, WithoutPrefixes(plain)  # type: ignore[return-value]
 
 
 RANK_EVENTS = ("flight_recorder_dump", "profile")
