@@ -407,6 +407,8 @@ class Loader:
             self._take(record, process, account)
         # A text without any last words is somebody's, and not understood.
         account.format = reader.name if is_sure else ""
+        if not is_sure and (hint := hint_of(stream.head)):
+            account.note(hint)
         if stream.broken is not None:
             account.note(str(stream.broken))
         self._place(process, account)

@@ -80,7 +80,8 @@ def test_every_file_of_the_folder_is_a_fault_with_a_sentence() -> None:
 
 def test_every_cause_but_the_unnamed_stall_has_a_fault() -> None:
     causes = {cause for fault in FAULTS.values() for cause in fault.causes}
-    assert causes == set(Cause) - {Cause.STALL}
+    # Dead processes and calls that differ are told by logs and dumps, which no fault writes yet.
+    assert causes == set(Cause) - {Cause.STALL, Cause.CRASH, Cause.MISMATCH}
     assert all(fault.reason is not Reason.UNKNOWN for fault in HARMFUL.values())
 
 

@@ -239,7 +239,11 @@ def test_debug_lines_tell_rings_trees_and_devices(tmp_path: Path, fabric: Fabric
     first, second = communicator_trees(events)[data]
     assert first == {0: None, 1: 2, 2: 4, 3: 2, 4: 0}
     assert second == {1: None, 2: 3, 3: 0, 4: 3, 0: 1}
-    of_rank = {(each.labels["communicator"], each.labels["rank"]): each for each in events}
+    of_rank = {
+        (each.labels["communicator"], each.labels["rank"]): each
+        for each in events
+        if "communicator" in each.labels
+    }
     attributes = of_rank[data, "2"].attributes
     assert (attributes["host"], attributes["pid"]) == ("node0002", str(FIRST_PID + 7 * 5))
     assert (attributes["devices"], attributes["nodes"], attributes["nvml_device"]) == (
