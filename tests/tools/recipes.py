@@ -132,7 +132,7 @@ CAUSE = """    FAN_FAILED = CauseFacts(
         unnamed="A fan stands still; of which host is not known",
         action="Replace the fan of {host}.",
         runbook="late-rank",
-        colour="s9",
+        colour="fan",
     )
 """
 
@@ -496,7 +496,7 @@ RECIPES = {
         },
         edits={
             where(collector.contract.causes): (r"^    STRAGGLER = ", CAUSE + r"\g<0>"),
-            "dashboards/web/src/style/page.css": (r"^ +--s8: .*\n", r"\g<0>  --s9: #777777;\n"),
+            "dashboards/web/src/style/page.css": (r"^ +--s8: .*\n", r"\g<0>  --fan: #777777;\n"),
         },
     ),
     "rule": Recipe(
