@@ -32,7 +32,7 @@ from tests.bench.load import Request, Template, http_post
 from tests.bench.player import Played
 from tests.bench.processes import Program, fabricscope, free_port, run_program, say
 from tests.bench.recording import CYCLE_TICKS, TICK_SECONDS, Recording, record
-from tests.bench.report import OUTPUT, ROOT, Bar, BenchError, Result, Table, quantile
+from tests.bench.report import OUTPUT, ROOT, Bar, BenchError, Result, Table, quantile, save
 from tests.bench.sender import send_all
 from tests.bench.systems import VictoriaMetrics
 from tests.tools.kept import fingerprint
@@ -162,12 +162,17 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(*, is_quick: bool, rounds: int) -> Result:
     del rounds  # minutes of real time are many rounds
-    found = []
+    found: list[Figures] = []
     for hosts in QUICK_SIZES if is_quick else SIZES:
         found.append(measure(hosts, is_quick=is_quick))
+        save(result_of(found, is_quick=is_quick))  # a run that is stopped keeps its smaller sizes
         if found[-1].played.late_seconds > TICK_SECONDS:
             say(f"live: {hosts} hosts are past the knee; larger sizes are left out")
             break
+    return result_of(found, is_quick=is_quick)
+
+
+def result_of(found: Sequence[Figures], *, is_quick: bool) -> Result:
     return Result(
         name="live",
         tables=[table_of(found), works_of(found), answers_of(found)],
