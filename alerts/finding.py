@@ -43,6 +43,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()
     cost: Cost | None = None
+    unread: tuple[int, ...] = ()
+    """Ranks that nothing was read of and that could be at fault as well, or instead."""
+    is_unsure: bool = False
+    """Whether what was not read could explain all of it: then nobody is accused above a half."""
     is_context: bool = False
     """True of what explains others and is never a verdict by itself (a hot GPU that is not late, a
     share of time that the network takes)."""

@@ -26,11 +26,13 @@ with low tensor activity and low power: DLRover's hang watermarks, ClusterMAX.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
 from alerts.finding import Finding, Suspect
-from alerts.signals.blocked import blame
+from alerts.signals.blocked import Blame, blame
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Rank, Window
 from alerts.window.statistics import median_known
@@ -116,6 +118,8 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
     accomplices: tuple[Culprit, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     communicators: tuple[str, ...] = ()
+    unread: tuple[int, ...] = ()
+    is_unsure: bool = False
 
 
 def detect(window: Window) -> list[Finding]:
@@ -322,20 +326,38 @@ def by_dumps(job: JobWindow, window: Window, stopped: Stopped | None = None) -> 
     if stopped is not None and found.time_ns < stopped.since_ns - stopped.longest_ns - BEFORE_NS:
         # Of an earlier hang that went on after all.
         return None
+    evidence = Evidence(
+        metric="pending_operations", text=waits_text(found), value=float(found.operations),
+        unit="operations", from_ns=found.time_ns, to_ns=window.to_ns, labels={"job": job.job},
+        samples=len(job.pending),
+    )  # fmt: skip
+    strength = 0.95 if found.is_certain else 0.6
+    named = Named(culprit=Culprit(), reason=Reason.UNKNOWN, strength=strength, evidence=(evidence,))
+    if found.ranks:
+        named = named_ranks(job, list(found.ranks), found.reason, strength, (evidence,))
+    return msgspec.structs.replace(
+        named,
+        communicators=found.communicators[:ACCOMPLICES_MAX],
+        unread=found.unread if found.is_certain else (*found.unread, *unread_of(job, found.ranks)),
+        is_unsure=not found.is_certain,
+    )
+
+
+def unread_of(job: JobWindow, ranks: Sequence[int]) -> list[int]:
+    return [rank for rank in ranks if job.dumped is not None and rank not in job.dumped]
+
+
+def waits_text(found: Blame) -> str:
     words = {
         Reason.NOT_LAUNCHED: "never launched what the others wait in",
         Reason.NOT_FINISHED: "did not finish what the others have left",
+        Reason.UNKNOWN: "is waited for, and no whole dump of it was read",
     }
-    who = ", ".join(str(rank) for rank in found.ranks[:8])
     pending = "1 operation is" if found.operations == 1 else f"{found.operations} operations are"
-    text = f"rank {who} {words[found.reason]}: {pending} pending"
-    evidence = Evidence(
-        metric="pending_operations", text=text, value=float(found.operations), unit="operations",
-        from_ns=found.time_ns, to_ns=window.to_ns, labels={"job": job.job},
-        samples=len(job.pending),
-    )  # fmt: skip
-    named = named_ranks(job, list(found.ranks), found.reason, 0.95, (evidence,))
-    return msgspec.structs.replace(named, communicators=found.communicators[:ACCOMPLICES_MAX])
+    if not found.ranks:
+        return f"{pending} pending, and those that are waited for have no dump, or one cut off"
+    who = ", ".join(str(rank) for rank in found.ranks[:8])
+    return f"rank {who} {words[found.reason]}: {pending} pending"
 
 
 def by_idle(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
@@ -500,4 +522,6 @@ def to_finding(window: Window, job: JobWindow, named: Named, since: int, last: i
         accomplices=named.accomplices,
         evidence=named.evidence,
         cost=cost if window.is_live else None,
+        unread=tuple(sorted(named.unread)),
+        is_unsure=named.is_unsure,
     )

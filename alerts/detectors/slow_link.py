@@ -339,11 +339,11 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
     suspects = suspects_of(fabric, episode.votes, healthy, episode.free_rows)
     suspects = with_smoothness(fabric, episode, suspects)
     first = suspects[0] if suspects else None
-    is_named = first is not None and stands_out(suspects)
-    culprit = first.culprit if first is not None and is_named else Culprit()
     slow = tuple(dict.fromkeys([vote.communicator for vote in episode.votes])) or (
         episode.worst.communicator,
     )
+    is_named = first is not None and stands_out(suspects) and is_surrounded(fabric, slow, first)
+    culprit = first.culprit if first is not None and is_named else Culprit()
     return Finding(
         detector="slow_link",
         cause=Cause.SLOW_LINK,
@@ -366,6 +366,32 @@ def stands_out(suspects: Sequence[Suspect]) -> bool:
     """Whether the first is more than one among many alike; the two ends of an edge may be."""
     alike = sum(1 for one in suspects if LEAD * one.share >= suspects[0].share)
     return suspects[0].share >= SUSPECT_SHARE_MIN and alike <= ENDS
+
+
+def is_surrounded(fabric: Fabric, slow: Sequence[str], suspect: Suspect) -> bool:
+    """Whether the suspect and its neighbours in the slow rings were all read.
+
+    Where a neighbour was not, what is slow may be its NIC, or the rank itself, which comes late.
+    """
+    job = fabric.job
+    if job.ranks_read is None or job.ranks_read >= job.size:
+        return True
+    own = {rank for rank, nic in fabric.nic_of_rank.items() if is_its(fabric, nic, suspect)}
+    for name in slow:
+        known, read = job.communicators.get(name), job.recorded.get(name, set())
+        if known is None:
+            continue
+        accused = {rank for rank, number in known.job_rank.items() if number in own}
+        for ring in known.rings or [range(known.ranks)]:
+            for place, rank in enumerate(ring):
+                beside = {rank, ring[place - 1], ring[(place + 1) % len(ring)]}
+                if rank in accused and not beside <= read:
+                    return False
+    return True
+
+
+def is_its(fabric: Fabric, nic: int, suspect: Suspect) -> bool:
+    return 0 <= nic < len(fabric.nics) and fabric.nics[nic].culprit == suspect.culprit
 
 
 def with_smoothness(fabric: Fabric, episode: Episode, suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -394,7 +420,7 @@ def strength_of(episode: Episode, suspects: Sequence[Suspect]) -> float:
     known = clear * (1.0 if episode.worst.is_complete else INCOMPLETE)
     known *= 1.0 if episode.short is None else WITHOUT_USUAL
     if not suspects:
-        return UNNAMED_STRENGTH * known
+        return UNNAMED_STRENGTH * (known if episode.worst.is_complete else 1.0)
     share = min(1.0, suspects[0].share)
     is_tied = len(suspects) > 1 and LEAD * suspects[1].share >= share
     return known * (share if is_tied else 0.5 + 0.5 * share)
@@ -501,6 +527,8 @@ def rank_name(job: JobWindow, communicator: str, rank: int) -> str:
     place = job.rank_of(communicator, rank)
     if place is None:
         return f"rank {rank} of {communicator}"
+    if place.rank in job.guessed and place.host:
+        return place.host
     return f"rank {place.rank} ({place.host})" if place.host else f"rank {place.rank}"
 
 

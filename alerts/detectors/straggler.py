@@ -321,7 +321,8 @@ def evidence_of(
     steps = one.stretch.steps
     outside = median_known(own.outside_ns[one.rows][:, steps]) / NS
     peers = median_known(own.peers_ns[one.rows][:, steps]) / NS
-    who = one.host or f"rank {int(own.ranks[one.rows[0]])}"
+    first = job.culprit(int(own.ranks[one.rows[0]]))
+    who = one.host or (first.host if first.rank is None else f"rank {first.rank}")
     others = "usually" if own.is_by_past[one.rows].any() else "the ranks it works with"
     text = (
         f"{who} spends {duration(outside)} of a step outside of collectives, {others} "

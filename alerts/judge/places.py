@@ -123,5 +123,6 @@ def with_all_names(window: Window, culprit: Culprit) -> Culprit:
     users = window.users_of_port.get(row, [])
     job, rank = culprit.job, culprit.rank
     if rank is None and len(users) == 1:
-        job, rank = users[0][0].job, users[0][1]
+        its_job, number = users[0]
+        job, rank = its_job.job, None if number in its_job.guessed else number
     return msgspec.structs.replace(ports.culprit(row), job=job, rank=rank, gpu=culprit.gpu)

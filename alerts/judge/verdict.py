@@ -20,6 +20,7 @@ import msgspec
 
 from alerts.detectors import detect_all
 from alerts.finding import Finding
+from alerts.judge.attendance import doubt_of
 from alerts.judge.confidence import confidence
 from alerts.judge.places import Surroundings, is_same, port_row, with_all_names
 from alerts.judge.ruled_out import ruled_out
@@ -426,18 +427,20 @@ def to_verdict(
     parts = [root, *case.symptoms, *case.support]
     evidence = [each for part in unique(parts) for each in part.evidence]
     jobs = tuple(jobs_of(case)) or jobs_around(window, case.culprit, around)
+    doubt = doubt_of(window, root, case.symptoms)
+    certain = confidence(case.root, case.symptoms, case.support)
     verdict = Verdict(
         cause=root.cause,
         culprit=with_all_names(window, case.culprit),
         since_ns=min(one.since_ns for one in (root, *symptoms)),
         until_ns=None if None in ends else max(end for end in ends if end is not None),
         reason=reason,
-        confidence=confidence(case.root, case.symptoms, case.support),
+        confidence=certain if doubt is None else min(certain, doubt.confidence_max),
         layer=layer_of(root, reason),
         jobs=jobs,
         accomplices=tuple(one for one in root.accomplices),
         victims=tuple(victims_of(window, case))[:VICTIMS_MAX],
-        evidence=tuple(evidence[:EVIDENCE_MAX]),
+        evidence=(*evidence[: EVIDENCE_MAX - 1], *((doubt.evidence,) if doubt else ())),
         ruled_out=tuple(ruled_out(window, root, case.symptoms, findings)),
         costs=costs_of(case),
         clock_error_ns=clock_error(window, jobs),

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from collector.contract.cause_facts import Family
 from collector.contract.causes import by_reason
 from collector.contract.figures import duration, share, shown
-from collector.contract.verdict import Cause, Cost, Culprit, Reason, Verdict
+from collector.contract.ranks_read import RANKS_READ
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, Verdict
 
 CULPRITS_NAMED_MAX = 8
 INFERRED_JOB_PREFIX = "inferred-"
@@ -27,6 +28,8 @@ RDMA_DEVICE_PREFIXES = ("mlx", "bnxt_re", "irdma", "rocep", "ibp", "hfi", "qib",
 SURE = ((0.9, "almost certain"), (0.7, "likely"), (0.5, "more likely than not"))
 """Words for a confidence from this value on."""
 UNSURE = "a suspicion"
+UNSURE_MAX = 0.5
+"""Up to this a verdict may be turned by what was not read (`alerts.judge.attendance`)."""
 
 
 def summary(verdict: Verdict) -> str:
@@ -43,9 +46,13 @@ def summary(verdict: Verdict) -> str:
         is_host = facts.family is Family.RANK and is_whole_host(culprits)
         who = f"The ranks on {names(culprits)}" if is_host else capital(names(culprits))
         sentence = f"{who} {several if is_host or len(culprits) > 1 else one}"
+        if is_absent(verdict):
+            sentence = f"{who}, of which nothing was read, may be what the job waits for"
     says_why = own.unnamed if is_unnamed else own.does
     if because and not says_why and not is_said(verdict):
         sentence += f", because {because}"
+    if doubt := doubted(verdict):
+        sentence += f", as far as {doubt.value:.0f} of {doubt.baseline:.0f} ranks show"
     effects = [words for words in (slower(verdict), cost(verdict.costs)) if words]
     return f"{sentence}{': ' if effects else ''}{', and '.join(effects)}."
 
@@ -67,11 +74,36 @@ def stall_sentence(verdict: Verdict) -> str:
         does = f"stood still for {duration((verdict.until_ns - verdict.since_ns) / 1e9)}"
     known = verdict.reason.facts.because
     because = f", because {known}" if known else ""
-    return f"{who} {does}{because}; this evidence names no culprit."
+    doubt = doubted(verdict)
+    absent = f"; {doubt.value:.0f} of {doubt.baseline:.0f} ranks were read" if doubt else ""
+    return f"{who} {does}{because}; this evidence names no culprit{absent}."
+
+
+def doubted(verdict: Verdict) -> Evidence | None:
+    """The ranks that were not read, where they could turn the verdict; None where they cannot."""
+    if verdict.confidence > UNSURE_MAX:
+        return None
+    return next((one for one in verdict.evidence if one.metric == RANKS_READ), None)
+
+
+def is_absent(verdict: Verdict) -> bool:
+    """Whether the culprit is a rank that nothing was read of."""
+    doubt = doubted(verdict)
+    ranks = doubt.labels.get("ranks", "").split(",") if doubt is not None else []
+    return verdict.culprit.rank is not None and str(verdict.culprit.rank) in ranks
 
 
 def action(verdict: Verdict) -> str:
-    """What to do next: first what to inspect, then what to change."""
+    """What to do next: first what to inspect, then what to change.
+
+    Where ranks that were not read could turn the verdict, nothing is changed before they are read.
+    """
+    if doubt := doubted(verdict):
+        collect = doubt.labels.get("collect", "the files of the other ranks")
+        return (
+            f"Collect {collect} and diagnose again: {doubt.value:.0f} of {doubt.baseline:.0f} "
+            "ranks are too few to blame anybody."
+        )
     facts = verdict.cause.facts
     keeps_own = by_reason(verdict.cause, verdict.reason).keeps_action
     text = ("" if keeps_own else verdict.reason.facts.action) or facts.action

@@ -156,10 +156,11 @@ def labels_of(job: JobWindow, ranks: Ints) -> dict[str, str]:
     hosts = {job.culprit(rank).host for rank in ranks.tolist()}
     if len(hosts) == 1 and "" not in hosts:
         labels["host"] = hosts.pop()
-    if len(ranks) == 1:
-        labels["rank"] = str(int(ranks[0]))
-    elif len(ranks) <= RANKS_NAMED_MAX:
-        labels["ranks"] = ",".join(str(rank) for rank in sorted(ranks.tolist()))
+    said = sorted({*ranks.tolist()} - job.guessed)
+    if len(said) == len(ranks) == 1:
+        labels["rank"] = str(said[0])
+    elif said and len(ranks) <= RANKS_NAMED_MAX:
+        labels["ranks"] = ",".join(map(str, said))
     return labels
 
 

@@ -316,11 +316,30 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     paths: Paths | None = None
     is_running: bool = True
     """Whether it is known to be over: one that has ended does not hang."""
+    ranks_read: int | None = None
+    """Of ``size``, those with ``records``. None: not asked; a service knows who reports and why."""
+    unread: Sequence[int] = ()
+    """Ranks that are known to exist and have none of ``records``, as far as their numbers are."""
+    guessed: frozenset[int] = frozenset()
+    """Ranks whose numbers nothing says: they tell ranks apart, and no reader may see them."""
+    dumped: frozenset[int] | None = None
+    """Ranks whose Flight Recorder was read in full: one that is not here may wait in anything.
+    None: not asked."""
 
     @property
     def is_still(self) -> bool:
         """Whether nothing has moved in the whole window, though it runs."""
         return self.is_running and not len(self.operations) and not self.records.timed().any()
+
+    @cached_property
+    def recorded(self) -> dict[str, set[int]]:
+        """The ranks of each communicator that have records."""
+        records = self.records
+        found: dict[str, set[int]] = {}
+        pairs = np.unique(np.stack([records.communicator, records.rank]), axis=1)
+        for code, rank in pairs.T.tolist():
+            found.setdefault(records.communicators[code], set()).add(rank)
+        return found
 
     def rank_of(self, communicator: str, rank: int) -> Rank | None:
         known = self.communicators.get(communicator)
@@ -329,7 +348,8 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def culprit(self, rank: int) -> Culprit:
         place = self.ranks.get(rank, Rank(rank=rank))
-        return Culprit(job=self.job, rank=rank, host=place.host, gpu=place.gpu)
+        number = None if rank in self.guessed and place.host else rank
+        return Culprit(job=self.job, rank=number, host=place.host, gpu=place.gpu)
 
     @cached_property
     def clock_error_ns(self) -> int | None:

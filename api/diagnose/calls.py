@@ -16,7 +16,7 @@ import numpy as np
 from alerts.window.columns import Ints
 from alerts.window.model import Calls, Side
 from api.diagnose.find import Found, Stream
-from api.diagnose.load import Collection
+from api.diagnose.sets import Collection
 from api.diagnose.throw_away import ThrowAwayStore
 from collector.contract.communicator import group_communicator, parse_ranks
 from collector.contract.errors import ParseError
@@ -129,9 +129,11 @@ def read_calls(found: Found, collection: Collection) -> Iterator[tuple[Group, Ca
     """The calls of a dump with their groups; those of unknown groups are left out."""
     try:
         with Path(found.path).open("rb") as file:
-            dump = load_dump(Stream(file))  # type: ignore[arg-type]
+            dump, cut = load_dump(Stream(file))  # type: ignore[arg-type]
     except (ParseError, OSError):
         return
+    if cut is not None:
+        return  # what it does not show may have been in it: its rank would seem to be behind
     groups: dict[str, Group | None] = {}
     for call in calls_of(dump):
         if call.group not in groups:

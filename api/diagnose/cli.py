@@ -23,9 +23,9 @@ from api.diagnose.against import read_other
 from api.diagnose.analyse import Analysis, TimeRange, analyse_job
 from api.diagnose.bandwidth import nic_rates
 from api.diagnose.compare import compare
-from api.diagnose.find import STANDARD_INPUT, Found, Walk
+from api.diagnose.find import EARLIEST_NS, STANDARD_INPUT, Found, Walk
 from api.diagnose.jobs import Job, find_jobs
-from api.diagnose.load import EARLIEST_NS, LATEST_NS, Loaded, Loader
+from api.diagnose.load import LATEST_NS, Loaded, Loader
 from api.diagnose.progress import Phases, reading
 from api.diagnose.report import JOBS_MAX, Diagnosis, to_json
 from api.diagnose.summarise import (
@@ -36,8 +36,8 @@ from api.diagnose.summarise import (
     summarise_read,
 )
 from api.diagnose.throw_away import ThrowAwayStore, throw_away_store
-from api.diagnose.verdicts import judge_window
-from api.diagnose.windows import window_of
+from api.diagnose.verdicts import judge_windows
+from api.diagnose.windows import window_of, windows_of
 from collector.contract.errors import SettingsError
 from collector.contract.identity import printable
 from collector.contract.layers import unknown
@@ -141,9 +141,10 @@ def look(
         phases.say(f"joining collectives of job {job.name} ({number} of {len(jobs)})")
         analyses.append(analyse_job(store, job, window))
     phases.say("reading counters and events")
-    seen = window_of(store, analyses, window, loaded)
+    times = windows_of(store, analyses, window, loaded)
+    seen = times[0] if len(times) == 1 else window_of(store, analyses, window, loaded)
     phases.say("looking for faults")
-    judged = judge_window(seen, {file.format for file in loaded.files})
+    judged = judge_windows(times, {file.format for file in loaded.files})
     phases.say("summing up")
     diagnosis = Diagnosis(
         verdicts=judged.verdicts,

@@ -48,7 +48,7 @@ def placed(event: Event, jobs: Sequence[Job]) -> Event | None:
         # Where rank and task have one number and one host, each task is a rank.
         labels[RANK] = str(task)
     rank = whole_number(labels.get(RANK, ""), RANKS_MAX)
-    if rank is not None and rank >= max(job.found.ranks, 1):
+    if rank is not None and rank >= max(job.size, job.found.ranks, 1):
         # A rank that the job does not have is another job's, or a number of another kind.
         labels.pop(RANK)
     return msgspec.structs.replace(event, labels=labels)

@@ -45,6 +45,10 @@ LAYERS_MAX = 3
 PACKED_BYTES = 256 << 10
 UNPACKED_BYTES = 1 << 20
 
+EARLIEST_NS = 946_684_800_000_000_000
+"""The year 2000. What claims to be older is no time: NCCL is from 2015, and the files of a
+reproducible archive all claim to be of 1970."""
+
 STANDARD_INPUT = "-"
 GZIP_MAGIC = b"\x1f\x8b\x08"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -474,10 +478,10 @@ PACKED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd", ".xz", ".bz2")
 def origin_of(found: Found) -> Origin:
     """What a format may know of a file besides its content.
 
-    >>> origin_of(Found("a/rank3.json.gz", 0, 7)).name
-    'rank3.json'
+    >>> origin_of(Found("a/rank3.json.gz", 0, 7))
+    Origin(name='rank3.json', time_ns=0)
     """
     name = "standard input" if found.path == STANDARD_INPUT else Path(found.path).name
     for ending in PACKED_ENDINGS:
         name = name.removesuffix(ending)
-    return Origin(name, found.changed_ns)
+    return Origin(name, found.changed_ns if found.changed_ns >= EARLIEST_NS else 0)

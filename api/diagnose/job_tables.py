@@ -9,7 +9,7 @@ import numpy as np
 from api.diagnose import units
 from api.diagnose.page_data import Column, Row, Table, share_of
 from api.diagnose.report import JobReport, Quantiles
-from api.diagnose.text import last_in_of, rank_cells, slowest_of
+from api.diagnose.text import last_in_of, not_in_it, rank_cells, slowest_of
 
 RANKS_SHOWN = 6_000
 """Rows of the table of ranks; of more, those that are last in most often. Jobs share them."""
@@ -148,10 +148,10 @@ def pending_table(job: JobReport) -> Table | None:
     members = {each.communicator: each.job_ranks for each in job.communicators}
     rows = []
     for each in job.pending[:ROWS_SHOWN]:
-        absent = [rank for rank in members.get(each.communicator, []) if rank not in each.job_ranks]
+        absent = not_in_it(job, each, members.get(each.communicator, []))
         cells = (
             names.get(each.communicator) or each.communicator, each.operation, str(each.sequence),
-            units.ranks(each.job_ranks, 24), units.ranks(absent, 24) if absent else "-",
+            units.ranks(each.job_ranks, 24), absent,
         )  # fmt: skip
         rows.append((cells, bool(absent)))
     return table(

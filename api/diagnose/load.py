@@ -11,7 +11,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import msgspec
@@ -21,6 +20,7 @@ from api.data.ingest.columns import MS_PER_DAY, SampleColumns
 from api.diagnose.archives import Budget, kind_of, members_of
 from api.diagnose.bandwidth import is_result
 from api.diagnose.find import (
+    EARLIEST_NS,
     STANDARD_INPUT,
     Found,
     Stream,
@@ -29,8 +29,16 @@ from api.diagnose.find import (
     origin_of,
     recognise,
 )
+from api.diagnose.sets import (
+    RANK_EVENTS,
+    Collection,
+    Collections,
+    ProcessFile,
+    learn_group,
+    learn_process,
+)
 from collector.contract.collective import Collective, StepSpan
-from collector.contract.communicator import COMMUNICATOR, PROCESS_GROUP, RANK, RANKS, parse_ranks
+from collector.contract.communicator import COMMUNICATOR, RANK, parse_ranks
 from collector.contract.errors import IdentityError, ParseError
 from collector.contract.identity import check_labels, metric_id, printable
 from collector.contract.model import Event, Sample, Series
@@ -47,8 +55,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-EARLIEST_NS = 946_684_800_000_000_000
-"""The year 2000. What claims to be older is no time: NCCL is from 2015."""
 LATEST_NS = 2_524_608_000_000_000_000
 """The year 2050: the store's own clock ends in 2106, and rows live for RETENTION_DAYS."""
 DAYS_MAX = 366
@@ -56,6 +62,8 @@ DAYS_MAX = 366
 would make millions of them."""
 ROWS_HELD_MAX = 200_000
 """Rows that wait for an insert: some hundred megabytes."""
+UNTIMED_MAX = 200_000
+"""Events and samples without a time that are held until all files are read: some hundred MB."""
 SERIES_MAX = 1_000_000
 """Distinct series: about 400 MB."""
 PROBLEMS_NAMED_MAX = 20
@@ -63,9 +71,6 @@ PROBLEMS_NAMED_MAX = 20
 ARCHIVES_DEEP_MAX = 1
 """Archives within archives: one tar for each host in one zip for all. A zip that holds itself has
 no end."""
-APART_NS = 600_000_000_000
-"""Ten minutes: records of ranks of one job that lie in different folders are closer than that."""
-
 WORDS_KEPT = 100_000
 """Sets of names that were checked and are not checked again."""
 
@@ -105,98 +110,6 @@ class FileRead(msgspec.Struct, kw_only=True):
             self.first_ns = time_ns
         if self.last_ns is None or time_ns > self.last_ns:
             self.last_ns = time_ns
-
-
-class Collection(msgspec.Struct, kw_only=True):
-    """Files of one format about the same process groups: one job's, one file per rank."""
-
-    source: str
-    number: int
-    folders: list[str]
-    ranks: set[int] = set()
-    pids: set[int] = set()
-    job_ranks: dict[tuple[str, int], int] = {}
-    """The job's rank of each rank of a communicator, by the names that the store has."""
-    sizes: dict[str, int] = {}
-    descriptions: dict[str, str] = {}
-    """What the framework calls each group, as soon as one file names it."""
-    first_ns: int | None = None
-    last_ns: int | None = None
-
-    @property
-    def suffix(self) -> str:
-        """Added to its communicators' names; empty for the first set."""
-        return f"@{self.number}" if self.number > 1 else ""
-
-    @property
-    def key(self) -> str:
-        return f"{self.source}@{self.number}"
-
-
-class ProcessFile(msgspec.Struct, kw_only=True):
-    """The content of one rank's file, until it is known which set the file belongs to."""
-
-    source: str
-    folder: str
-    rank: int | None = None
-    collectives: list[Collective] = []
-    steps: list[StepSpan] = []
-    events: list[Event] = []
-    collection: Collection | None = None
-
-    def times(self) -> Iterator[int]:
-        yield from (record.time_ns for record in self.collectives)
-        yield from (span.end_ns for span in self.steps)
-
-
-class Collections:
-    """All sets of such files."""
-
-    def __init__(self) -> None:
-        self.all: list[Collection] = []
-
-    def place(self, file: ProcessFile) -> Collection:
-        """The set that a file belongs to: by its folder, else by a folder beside it."""
-        mine = [each for each in self.all if each.source == file.source]
-        times = list(file.times())
-        first, last = min(times, default=None), max(times, default=None)
-        found = next((each for each in mine if file.folder in each.folders), None)
-        if found is None and file.rank is not None:
-            found = next((each for each in mine if is_beside(each, file, first, last)), None)
-        if found is None:
-            found = Collection(source=file.source, number=len(mine) + 1, folders=[file.folder])
-            self.all.append(found)
-        if file.folder not in found.folders:
-            found.folders.append(file.folder)
-        found.first_ns = least(found.first_ns, first)
-        found.last_ns = most(found.last_ns, last)
-        if file.rank is not None:
-            found.ranks.add(file.rank)
-        return found
-
-
-def least(one: int | None, other: int | None) -> int | None:
-    return min((each for each in (one, other) if each is not None), default=None)
-
-
-def most(one: int | None, other: int | None) -> int | None:
-    return max((each for each in (one, other) if each is not None), default=None)
-
-
-def is_beside(
-    collection: Collection, file: ProcessFile, first_ns: int | None, last_ns: int | None
-) -> bool:
-    """Whether a file may be of the same job as files in another folder: each rank has its own."""
-    if file.rank in collection.ranks:
-        return False
-    parent = Path(file.folder).parent
-    if all(Path(folder).parent != parent for folder in collection.folders):
-        return False
-    if first_ns is None or last_ns is None:
-        return True
-    if collection.first_ns is None or collection.last_ns is None:
-        return True
-    return first_ns <= collection.last_ns + APART_NS and last_ns >= collection.first_ns - APART_NS
 
 
 class Loaded(msgspec.Struct, kw_only=True):
@@ -366,6 +279,7 @@ class Loader:
         self._results = store.results
         self._sink = Sink(store)
         self._collections = Collections()
+        self._untimed: list[tuple[Event | Sample, FileRead]] = []
         self.loaded = Loaded()
 
     def read(
@@ -479,6 +393,8 @@ class Loader:
         if isinstance(record, Sample) and is_result(record):
             refused = self._results.add(account.path, record)
             self._count(account, "samples", record.time_ns, refused)
+        elif isinstance(record, Sample) and not record.time_ns:
+            self._hold(record, account)
         elif isinstance(record, Sample):
             self._count(account, "samples", record.time_ns, self._sink.add_sample(record))
         elif isinstance(record, Collective):
@@ -497,10 +413,18 @@ class Loader:
             ranks = parse_ranks(record.labels.get(RANK, ""))
             if record.kind in RANK_EVENTS and ranks:
                 process.rank = ranks[0]
+            learn_process(process, record)
             if record.kind == NCCL_TEST:
                 self._results.describe(account.path, record)
             process.events.append(record)
             self._make_room(process, account)
+
+    def _hold(self, record: Event | Sample, account: FileRead) -> None:
+        """Keep what has no time, nor has its file, until all times are known."""
+        if len(self._untimed) < UNTIMED_MAX:
+            self._untimed.append((record, account))
+        else:
+            self._count(account, "events", 0, f"over UNTIMED_MAX = {UNTIMED_MAX} without a time")
 
     def _make_room(self, process: ProcessFile, account: FileRead) -> None:
         held = len(process.collectives) + len(process.steps) + len(process.events)
@@ -541,7 +465,10 @@ class Loader:
                 renamed = replace(event, attributes=where_it_lay)
             if where is not None:
                 learn_group(where, renamed, process.rank)
-            self._count(account, "events", event.time_ns, self._sink.add_event(renamed))
+            if not event.time_ns:
+                self._hold(renamed, account)
+            else:
+                self._count(account, "events", event.time_ns, self._sink.add_event(renamed))
 
     @staticmethod
     def _learn(where: Collection, record: Collective, rank: int | None) -> None:
@@ -554,6 +481,15 @@ class Loader:
             where.job_ranks[record.communicator, record.rank] = rank
 
     def finish(self) -> Loaded:
+        # Neither these lines nor their file have a time: they are of the time of what has one.
+        times = [file.first_ns for file in self.loaded.files if file.first_ns is not None]
+        start_ns = min(times, default=EARLIEST_NS)
+        for record, account in taken(self._untimed):
+            timed = replace(record, time_ns=start_ns)
+            if isinstance(timed, Sample):
+                self._count(account, "samples", start_ns, self._sink.add_sample(timed))
+            else:
+                self._count(account, "events", start_ns, self._sink.add_event(timed))
         self._sink.flush()
         return self.loaded
 
@@ -570,28 +506,6 @@ def recognise_lines(stream: Stream, origin: Origin) -> tuple[Format | None, Bina
     if reader is not None and behind in (None, job_log.FORMAT):
         return reader, plain
     return behind, WithoutPrefixes(plain)  # type: ignore[return-value]
-
-
-RANK_EVENTS = ("flight_recorder_dump", "profile")
-"""Events that name the file's process: their label `rank` is the rank in the job."""
-
-
-def learn_group(where: Collection, event: Event, rank: int | None) -> None:
-    """Record a process group that a file names, even if none of its operations is in the file."""
-    communicator = event.labels.get(COMMUNICATOR, "")
-    ranks = parse_ranks(event.labels.get(RANK, ""))
-    sizes = parse_ranks(event.attributes.get("size", ""))
-    if event.kind != PROCESS_GROUP or not communicator or not ranks or not sizes:
-        return
-    where.sizes[communicator] = max(sizes[0], where.sizes.get(communicator, 0))
-    if rank is not None:
-        where.job_ranks[communicator, ranks[0]] = rank
-    if communicator in where.descriptions:
-        return
-    where.descriptions[communicator] = event.attributes.get("description", "")
-    members = parse_ranks(event.attributes.get(RANKS, "")) or []
-    if len(members) == sizes[0]:
-        where.job_ranks.update({(communicator, place): one for place, one in enumerate(members)})
 
 
 def replace(record: T, **changes: object) -> T:

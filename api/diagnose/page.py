@@ -45,7 +45,7 @@ from api.diagnose.readings import Line as Series
 from api.diagnose.report import CollectiveReport, Diagnosis, JobReport
 from api.diagnose.text import last_in_of, reason_of
 from api.diagnose.verdict_page import DOTS_MAX, VERDICTS_MAX, verdict_data
-from api.diagnose.verdicts import failed_lines, looked_lines
+from api.diagnose.verdicts import attendance_lines, failed_lines, looked_lines
 from collector.contract.causes import cause_table
 from collector.contract.errors import SettingsError
 from dashboards import PAGE
@@ -110,6 +110,7 @@ def page_data(
         about=f"{units.count(len(jobs), 'job')} in {units.count(read.files, 'file')}, "
         f"{units.size(read.size_bytes)}"
         + (f"; {left_out} not looked at" if diagnosis.jobs_left_out else ""),
+        ranks_read=attendance_lines(diagnosis),
         verdicts=verdict_data(diagnosis, analyses, seen),
         verdicts_note=f"{units.count(more, 'more verdict')} in --json." if more > 0 else "",
         unclear=diagnosis.unclear,
@@ -198,8 +199,8 @@ def heat_data(job: JobReport, analysis: Analysis) -> HeatData | None:
     """How late each rank came, step by step; the most in each cell."""
     rows = analysis.by_rank
     known = rows.rank >= 0
-    if not known.any():
-        return None
+    if not known.any() or analysis.job.guessed:
+        return None  # its rows are called by the ranks' numbers
     steps_in_one = 1
     if len(job.steps) > 1:
         steps_in_one = -(-len(job.steps) // HEAT_COLUMNS_MAX)
@@ -219,7 +220,7 @@ def heat_data(job: JobReport, analysis: Analysis) -> HeatData | None:
         worst = np.argsort(-np.nan_to_num(np.nanquantile(cells, 0.9, axis=1)))[:HEAT_ROWS_MAX]
         worst = np.sort(worst)
         ranks, cells = ranks[worst], cells[worst]
-    who = {rank.rank: rank for rank in job.ranks}
+    who = {rank.rank: rank for rank in job.ranks if rank.rank is not None}
     return HeatData(
         ranks=[
             HeatRank(

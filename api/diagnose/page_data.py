@@ -212,6 +212,7 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
 
     causes: CauseTable
     about: str
+    ranks_read: list[str]
     verdicts: list[VerdictData]
     verdicts_note: str
     unclear: list[str]

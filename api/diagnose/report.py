@@ -28,6 +28,8 @@ STEPS_MAX = 200_000
 """Steps in the report: two days of a step each second."""
 JOBS_MAX = 64
 """Jobs that are analysed, the largest: a folder of a week has a few dozen."""
+UNREAD_MAX = 10_000
+"""Ranks that were not read and are named one by one."""
 PROFILES_MAX = 10_000
 """Profiles in the report: one for each rank of the largest jobs."""
 PENDING_MAX = 10_000
@@ -100,7 +102,8 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     """A rank of the job: where it runs, and how late it comes over all its operations."""
 
-    rank: int
+    rank: int | None
+    """Null where no file says its number: it is not made up from those that happen to be there."""
     host: str | None
     pid: int | None
     gpu: str | None
@@ -226,6 +229,27 @@ class PendingReport(msgspec.Struct, frozen=True, kw_only=True):
     job_ranks: list[int]
 
 
+class RanksRead(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of the ranks that are known to exist were read. Absence is no evidence of anything."""
+
+    known: int
+    """At least so many there are."""
+    count: int
+    """So many were read, by any source."""
+    read: list[int]
+    """Those of them whose numbers are known."""
+    unread: list[int]
+    """Those that are known to exist, by number; of more than UNREAD_MAX the first."""
+    by_source: dict[str, list[int]]
+    """The ranks that each source has something of."""
+    cut: list[int]
+    """Ranks whose Flight Recorder dump is cut off."""
+    ended_early: list[int]
+    """Ranks whose last record is long before the job's: their log is cut off, or they stopped."""
+    text: str
+    """The same in one line."""
+
+
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     """One job."""
 
@@ -233,6 +257,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     was_said: bool
     """Whether a file names it; else it was inferred from communicators."""
     size: int
+    ranks_read: RanksRead
     first_ns: int
     last_ns: int
     nccl_versions: list[str]

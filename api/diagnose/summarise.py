@@ -21,6 +21,7 @@ from api.diagnose.report import (
     PENDING_MAX,
     PROFILES_MAX,
     STEPS_MAX,
+    UNREAD_MAX,
     CollectiveReport,
     CommunicatorReport,
     JobReport,
@@ -33,6 +34,7 @@ from api.diagnose.report import (
     ProfileReport,
     Quantiles,
     RankReport,
+    RanksRead,
     Read,
     SettingReport,
     Warned,
@@ -40,6 +42,7 @@ from api.diagnose.report import (
 from api.diagnose.throw_away import ThrowAwayStore
 from api.jobs.correlate.baseline import Baselines
 from collector.contract import communicator as words
+from collector.contract.ranks_read import FILES, numbers, rank_words
 from collector.contract.records import ABSENT
 from collector.formats import discover
 from collector.formats.nccl_debug import WARNING
@@ -197,7 +200,8 @@ def summarise_job(store: ThrowAwayStore, analysis: Analysis) -> JobReport:
     return JobReport(
         job=job.name,
         was_said=found.was_said,
-        size=found.ranks,
+        size=job.size,
+        ranks_read=count_read(analysis),
         first_ns=job.first_ns,
         last_ns=job.last_ns,
         nccl_versions=job.values_of(words.NCCL_VERSION),
@@ -219,6 +223,70 @@ def summarise_job(store: ThrowAwayStore, analysis: Analysis) -> JobReport:
     )
 
 
+EARLY_SHARE = 0.1
+"""Of a job's time: a rank whose last record is further from its end has ended early."""
+
+
+def ended_early(analysis: Analysis) -> list[int]:
+    """Ranks that stop long before the job does."""
+    rows, job = analysis.by_rank, analysis.job
+    known = rows.rank >= 0
+    if not known.any():
+        return []
+    entries, ranks = rows.entry_ns[known], rows.rank[known]
+    last, first = int(entries.max()), int(entries.min())
+    late = set(ranks[entries >= last - EARLY_SHARE * (last - first)].tolist())
+    return sorted(set(ranks.tolist()) - late - job.guessed)
+
+
+def count_read(analysis: Analysis) -> RanksRead:
+    """Who is known to exist, who was read, and what is missing of whom."""
+    job, early = analysis.job, ended_early(analysis)
+    seen = {rank for ranks in job.by_source.values() for rank in ranks}
+    # One without a number may be any of those that nothing else was read of.
+    unread = [] if seen & job.guessed else sorted(job.numbers - seen)
+    cut = sorted(rank for each in job.collections for rank in each.cut)
+    return RanksRead(
+        known=job.size,
+        count=count_seen(job),
+        read=sorted(seen - job.guessed),
+        unread=unread[:UNREAD_MAX],
+        by_source={
+            source: sorted(ranks - job.guessed) for source, ranks in sorted(job.by_source.items())
+        },
+        cut=cut,
+        ended_early=early,
+        text=read_text(job, unread, cut, early),
+    )
+
+
+def count_seen(job: Job) -> int:
+    """How many ranks were read, at least: two sources may have the same one, without a number."""
+    seen = {rank for ranks in job.by_source.values() for rank in ranks}
+    most = max((len(ranks) for ranks in job.by_source.values()), default=0)
+    return min(job.size, max(len(seen - job.guessed), most))
+
+
+def read_text(job: Job, unread: Sequence[int], cut: Sequence[int], early: Sequence[int]) -> str:
+    """`12 of 16 ranks read; none from 3, 8, 10, 15`, and what single sources lack."""
+    seen = {rank for ranks in job.by_source.values() for rank in ranks}
+    read = count_seen(job)
+    if unnumbered := len(seen & job.guessed):
+        text = f"at least {read:,} of {job.size:,} ranks read"
+        text += f"; no file says the numbers of {unnumbered:,} of them"
+    elif read >= job.size:
+        text = f"all {job.size:,} ranks read" if job.size > 1 else "the only rank read"
+    else:
+        text = f"{read:,} of {job.size:,} ranks read"
+        text += f"; none from {numbers(unread)}" if len(unread) == job.size - read else ""
+    for source, ranks in sorted(job.by_source.items()):
+        lacking = sorted(seen - ranks - job.guessed)
+        if lacking and source in FILES and not ranks & job.guessed:
+            text += f"; no {FILES[source][0]} from {numbers(lacking)}"
+    text += f"; the dump of {rank_words(cut)} is cut off" if cut else ""
+    return text + (f"; the records of {rank_words(early)} end early" if early else "")
+
+
 # Ranks and communicators -------------------------------------------------------------------------
 
 
@@ -233,7 +301,7 @@ def report_ranks(job: Job, rows: RankRows) -> list[RankReport]:
         last_in = own.get("last_in", 0)
         reports.append(
             RankReport(
-                rank=rank,
+                rank=None if rank in job.guessed else rank,
                 host=place.host if place else None,
                 pid=place.pid if place else None,
                 gpu=place.gpu if place else None,
@@ -280,7 +348,11 @@ def report_communicators(analysis: Analysis) -> list[CommunicatorReport]:
             ranks=found.ranks,
             nodes=found.nodes,
             members=[
-                MemberReport(rank=each.rank, job_rank=each.job_rank, host=each.host)
+                MemberReport(
+                    rank=each.rank,
+                    job_rank=None if each.job_rank in job.guessed else each.job_rank,
+                    host=each.host,
+                )
                 for each in found.members
             ],
             rings=found.rings,
@@ -291,7 +363,7 @@ def report_communicators(analysis: Analysis) -> list[CommunicatorReport]:
     ]
     known = {report.communicator for report in reports}
     members: dict[str, dict[int, int]] = {}
-    for (name, rank), job_rank in job.job_ranks.items():
+    for (name, rank), job_rank in job.said_ranks.items():
         members.setdefault(name, {})[rank] = job_rank
     for collection in job.collections:
         for name, size in sorted(collection.sizes.items()):
@@ -413,7 +485,7 @@ def report_collectives(analysis: Analysis) -> list[CollectiveReport]:
     chosen = chosen[np.argsort(operations.first_entry_ns[chosen], kind="stable")]
     hosts = host_of_ranks(analysis.records)
     job_ranks = analysis.job.job_ranks
-    places = analysis.job.places
+    places, guessed = analysis.job.places, analysis.job.guessed
     reports = []
     skew, transfer = operations.skew_ns, operations.transfer_ns
     for row in chosen.tolist():
@@ -435,7 +507,7 @@ def report_collectives(analysis: Analysis) -> list[CollectiveReport]:
                 entry_skew_ns=int(skew[row]),
                 transfer_ns=int(transfer[row]),
                 last_in=last_in,
-                last_in_job_rank=job_rank,
+                last_in_job_rank=None if job_rank in guessed else job_rank,
                 last_in_host=host,
                 slower_ns=int(slower[row]),
             )
@@ -455,7 +527,7 @@ def host_of_ranks(records: Records) -> dict[tuple[str, int], str]:
 
 def report_lateness(analysis: Analysis) -> list[LatenessReport]:
     late = analysis.lateness
-    job_ranks = analysis.job.job_ranks
+    job_ranks = analysis.job.said_ranks
     reports = []
     for row in range(min(len(late), LATENESS_MAX)):
         communicator = late.communicators[late.communicator[row]]
@@ -488,7 +560,7 @@ def find_pending(store: ThrowAwayStore, job: Job) -> list[PendingReport]:
     }
     if not names:
         return []
-    job_ranks = job.job_ranks
+    job_ranks = job.said_ranks
     reports = []
     for row in store.rows("collectives", PENDING_SQL, {"communicators": sorted(names)}):
         waiting = sorted([*row["scheduled"], *row["started"]])

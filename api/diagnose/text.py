@@ -40,6 +40,7 @@ from api.diagnose.run_tables import (
     title_of,
 )
 from api.diagnose.verdicts import (
+    attendance_lines,
     clock_words,
     cost_lines,
     evidence_rows,
@@ -50,7 +51,7 @@ from api.diagnose.verdicts import (
     when,
 )
 from collector.contract.identity import printable
-from collector.contract.verdict import Reason, Verdict
+from collector.contract.verdict import Culprit, Reason, Verdict
 
 SLOWEST_SHOWN = 10
 FILES_SHOWN = 5
@@ -63,6 +64,8 @@ VERDICTS_SHOWN = 10
 """Verdicts on a terminal: of more the reader has lost the first."""
 EVIDENCE_SHOWN = 8
 LABEL_COLUMNS = 12
+ATTENDANCE_SHOWN = 5
+"""Jobs of which the first lines say which ranks were read; each says it of itself again."""
 SCREEN_ROWS = 24
 """A screen where its height is not known."""
 
@@ -80,6 +83,8 @@ class Report:
         self._is_verbose = is_verbose
 
     def show(self, diagnosis: Diagnosis) -> None:
+        for line in attendance_lines(diagnosis)[:ATTENDANCE_SHOWN]:
+            self.paragraph(line, HOT if " of " in line else FAINT, indent=0)
         self.show_verdicts(diagnosis)
         if diagnosis.compared is not None:
             self.show_compared(diagnosis.compared)
@@ -301,6 +306,7 @@ class Report:
             f"network {', '.join(job.networks)}" if job.networks else "",
         ]
         self.say(", ".join(part for part in parts if part), indent=2)
+        self.paragraph(f"{job.ranks_read.text}.", FAINT)
         self.say(units.span(job.first_ns, job.last_ns), indent=2)
         named = "as its own files name it" if job.was_said else "inferred from who talks to whom"
         self.say(f"The job is {named}.", FAINT, indent=2)
@@ -417,16 +423,13 @@ class Report:
         ordered = sorted(oldest.values(), key=lambda one: (is_whole(one), one.communicator))
         table = plain_table("group", "oldest operation", "number", "waiting in it", "not in it")
         for each in ordered[:PENDING_SHOWN]:
-            absent = [r for r in members.get(each.communicator, []) if r not in each.job_ranks]
-            there = len(each.scheduled) + len(each.started) + len(each.completed)
-            silent = each.ranks - there
             add_row(
                 table,
                 names.get(each.communicator) or each.communicator,
                 each.operation,
                 str(each.sequence),
                 units.ranks(each.job_ranks),
-                units.ranks(absent) if absent else (f"{silent} not read" if silent > 0 else "-"),
+                not_in_it(job, each, members.get(each.communicator, [])),
             )
         self._console.print(Padding(table, (0, 0, 0, 2)))
         if len(ordered) > PENDING_SHOWN:
@@ -463,8 +466,8 @@ class Report:
         self.title("Who is waited for")
         shown = ranks
         if len(ranks) > RANKS_SHOWN:
-            chosen = sorted(ranks, key=lambda rank: (-rank.last_in, rank.rank))[:RANKS_SHOWN]
-            shown = sorted(chosen, key=lambda rank: rank.rank)
+            chosen = set(sorted(range(len(ranks)), key=lambda at: -ranks[at].last_in)[:RANKS_SHOWN])
+            shown = [rank for at, rank in enumerate(ranks) if at in chosen]
         table = plain_table(
             "rank",
             "host",
@@ -483,7 +486,7 @@ class Report:
         odd = [rank for rank in ranks if rank.is_outlier]
         if odd:
             who = ", ".join(
-                f"rank {rank.rank}" + (f" on {rank.host}" if rank.host else "") for rank in odd[:4]
+                words.name(Culprit(rank=rank.rank, host=rank.host or "")) for rank in odd[:4]
             )
             self.say(f"Last in far more often than its share: {who}.", HOT, indent=2)
 
@@ -499,7 +502,7 @@ def reason_of(problem: Problem) -> str:
 
 def rank_cells(rank: RankReport) -> list[str]:
     return [
-        str(rank.rank),
+        "-" if rank.rank is None else str(rank.rank),
         rank.host or "-",
         rank.gpu if rank.gpu is not None else "-",
         f"{rank.last_in:,}",
@@ -511,13 +514,29 @@ def rank_cells(rank: RankReport) -> list[str]:
 
 
 def last_in_of(each: CollectiveReport) -> str:
-    rank = f"rank {each.last_in if each.last_in_job_rank is None else each.last_in_job_rank}"
+    if each.last_in_job_rank is None:
+        return each.last_in_host or f"rank {each.last_in} of its communicator"
+    rank = f"rank {each.last_in_job_rank}"
     return f"{rank}, {each.last_in_host}" if each.last_in_host else rank
 
 
 def slowest_of(collectives: Sequence[CollectiveReport]) -> list[CollectiveReport]:
     slower = [each for each in collectives if each.slower_ns > 0]
     return sorted(slower, key=lambda each: -each.slower_ns)[:SLOWEST_SHOWN]
+
+
+def not_in_it(job: JobReport, pending: PendingReport, members: Sequence[int]) -> str:
+    """Members that do not wait in an operation; those without a whole dump may, and are apart."""
+    dumped = {*job.ranks_read.by_source.get("flight_recorder", ())} - {*job.ranks_read.cut}
+    others = [rank for rank in members if rank not in pending.job_ranks]
+    absent = [rank for rank in others if rank in dumped]
+    unread = [rank for rank in others if rank not in dumped]
+    parts = [units.ranks(absent)] if absent else []
+    parts += [f"no dump: {units.ranks(unread)}"] if unread else []
+    there = len(pending.scheduled) + len(pending.started) + len(pending.completed)
+    if not others and pending.ranks > there:
+        parts = [f"{pending.ranks - there} not read"]
+    return "; ".join(parts) or "-"
 
 
 def is_whole(pending: PendingReport) -> bool:

@@ -166,7 +166,7 @@ def gap_drawing(verdict: Verdict, analysis: Analysis, dots: int) -> Iterator[Fig
         sets.append(
             DotSet(
                 at=[seconds(int(rows.entry_ns[row])) for row in chosen],
-                said=[f"rank {rows.rank[row]}" for row in chosen],
+                said=[analysis.job.called(int(rows.rank[row])) for row in chosen],
                 series=[DotSeries(label, colour, late)],
             )
         )

@@ -129,6 +129,37 @@ def costly_context(findings: Sequence[Finding]) -> list[str]:
     ]
 
 
+def judge_windows(windows: Sequence[Window], formats: Collection[str] = ()) -> Judged:
+    """The verdicts of several times, one after the other; the dearest first."""
+    judged = [judge_window(window, formats) for window in windows]
+    if len(judged) == 1:
+        return judged[0]
+    by_name: dict[str, list[DetectorReport]] = {}
+    for one in judged:
+        for report in one.detectors:
+            by_name.setdefault(report.detector, []).append(report)
+    detectors = [
+        DetectorReport(
+            detector=name,
+            title=some[0].title,
+            findings=sum(one.findings for one in some),
+            missing=some[0].missing if all(one.missing for one in some) else [],
+            problem=next((one.problem for one in some if one.problem), ""),
+        )
+        for name, some in by_name.items()
+    ]
+    looked_at = {name: sum(one.looked_at[name] for one in judged) for name in judged[0].looked_at}
+    verdicts = [verdict for one in judged for verdict in one.verdicts]
+    verdicts.sort(key=lambda verdict: -sum(cost.gpu_hours for cost in verdict.costs))
+    return Judged(
+        verdicts=verdicts,
+        also_seen=[line for one in judged for line in one.also_seen],
+        detectors=detectors,
+        looked_at=looked_at,
+        unclear=[line for one in judged for line in one.unclear],
+    )
+
+
 def unclear_of(window: Window) -> list[str]:
     """What speaks against an all-clear though no detector found anything; one sentence each."""
     lines = []
@@ -197,6 +228,16 @@ def amounts(window: Window) -> dict[str, int]:
         "hosts": len(window.hosts),
         "events": sum(event.kind != HOST_ADDRESS for event in window.events),
     }
+
+
+def attendance_lines(diagnosis: Diagnosis) -> list[str]:
+    """The first lines of every report: which ranks were read, of each job."""
+    one = len(diagnosis.jobs) == 1
+    lines = []
+    for job in diagnosis.jobs:
+        text = job.ranks_read.text
+        lines.append(f"{text[:1].upper()}{text[1:]}." if one else f"Job {job.job}: {text}.")
+    return lines
 
 
 # In words ----------------------------------------------------------------------------------------

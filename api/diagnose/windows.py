@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from alerts.window.model import JobWindow, Window
+from alerts.window.steps import job_ranks_of_rows
 from api.diagnose.analyse import Analysis, TimeRange
 from api.diagnose.calls import compare_calls, may_differ
 from api.diagnose.deaths import read_last_words
 from api.diagnose.find import Found
+from api.diagnose.jobs import Job
 from api.diagnose.load import Loaded
+from api.diagnose.sets import RUNS_APART_NS
 from api.diagnose.throw_away import ThrowAwayStore
 from api.jobs.correlate.readings import GridReader, chained
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports
@@ -29,6 +34,8 @@ from collector.parsing.last_words import HOST_ADDRESS, LAST_WORDS
 STEP_SECONDS_MIN = 0.01
 """Counters in files may be read a hundred times a second; nothing reads them more often."""
 CELLS = 4_000
+UNREAD_MAX = 10_000
+"""Ranks that were not read and are named one by one."""
 
 SAID = (LAST_WORDS, HOST_ADDRESS)
 
@@ -44,12 +51,17 @@ def window_of(
     analyses: Sequence[Analysis],
     asked: TimeRange | None = None,
     loaded: Loaded | None = None,
+    others: Sequence[Job] = (),
 ) -> Window:
     """From first to last record, or reading where there is no job; cut by ``asked``.
 
     Last words belong to it whenever they were said, unless a time was asked for that ends earlier.
+    ``others`` are jobs of other times, which have last words of their own.
     """
-    said = read_last_words(store, [analysis.job for analysis in analyses])
+    own = [analysis.job for analysis in analyses]
+    said = read_last_words(store, [*own, *others])
+    if others:
+        said = [one for one in said if is_theirs(one, own)]
     if asked is not None:
         said = [one for one in said if asked.from_ns <= one.time_ns <= asked.to_ns]
     dumps = loaded.dumps if loaded is not None else []
@@ -79,6 +91,44 @@ def window_of(
         events=[*events_within(store, from_ns, to_ns), *said],
         is_live=False,
     )
+
+
+def is_theirs(event: Event, jobs: Sequence[Job]) -> bool:
+    """Whether last words are about one of these jobs, or about none and of their time."""
+    if "job" in event.labels:
+        return event.labels["job"] in {job.name for job in jobs}
+    return any(
+        job.first_ns - RUNS_APART_NS <= event.time_ns <= job.last_ns + RUNS_APART_NS for job in jobs
+    )
+
+
+def windows_of(
+    store: ThrowAwayStore,
+    analyses: Sequence[Analysis],
+    asked: TimeRange | None = None,
+    loaded: Loaded | None = None,
+) -> list[Window]:
+    """A window for each time in which jobs ran: over a month of nothing no reading is fine enough.
+
+    Jobs that are near in time share one, since they may share a cable.
+    """
+    groups: list[list[Analysis]] = []
+    until = 0
+    for analysis in sorted(analyses, key=lambda each: each.job.first_ns):
+        if not groups or analysis.job.first_ns > until + RUNS_APART_NS:
+            groups.append([])
+        groups[-1].append(analysis)
+        until = max(until, analysis.job.last_ns)
+    return [
+        window_of(
+            store,
+            group,
+            asked,
+            loaded,
+            [each.job for each in analyses if all(each is not one for one in group)],
+        )
+        for group in groups or [[]]
+    ]
 
 
 def span_of_readings(store: ThrowAwayStore) -> tuple[int, int]:
@@ -117,6 +167,7 @@ def job_window(
             known.trees if known is not None else [],
             ranks,
         )
+    timed = set(np.unique(job_ranks_of_rows(analysis.records, job_ranks)).tolist()) - {-1}
     groups = dumped_groups(analysis)
     # A recorder's last operation may be later than all that other sources have seen.
     dumped = [each for each in job.collections if each.source == "flight_recorder"]
@@ -128,7 +179,11 @@ def job_window(
     is_compared = dumps and groups and (is_in_trouble or may_differ(store, groups))
     return JobWindow(
         job=job.name,
-        size=max(len(ranks), len(set(job_ranks.values()))),
+        size=job.size,
+        ranks_read=len(timed) if analysis.choice.source else None,
+        unread=[] if timed & job.guessed else sorted(job.numbers - timed)[:UNREAD_MAX],
+        guessed=job.guessed,
+        dumped=dumped_ranks(job),
         ranks=ranks,
         communicators=communicators,
         source=analysis.choice.source or "",
@@ -142,6 +197,16 @@ def job_window(
         calls=compare_calls(dumps, job.collections) if is_compared else [],
         baselines=baselines_of(analysis.operations, store.results.baselines()),
         is_running=False,
+    )
+
+
+def dumped_ranks(job: Job) -> frozenset[int]:
+    """Ranks whose dumps were read to their end."""
+    return frozenset(
+        rank
+        for collection in job.collections
+        if collection.source == "flight_recorder"
+        for rank in collection.ranks - collection.cut
     )
 
 

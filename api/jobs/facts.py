@@ -30,7 +30,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     ranks: dict[tuple[str, int], RankFacts] = {}
     groups: dict[str, tuple[int, ...]] = {}
-    """For a process group of the framework, the job's ranks that are in it."""
+    """For a process group of the framework, the job's ranks that are in it; -1: not known."""
     names: dict[str, str] = {}
     nodes: dict[str, int] = {}
     rings: dict[str, list[list[int]]] = {}

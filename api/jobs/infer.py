@@ -163,7 +163,7 @@ def process_of(member: Member, facts: Facts) -> Process:
     if member.pid:
         return member.host, member.pid, ""
     ranks = facts.groups.get(member.communicator, ())
-    if member.rank < len(ranks):
+    if member.rank < len(ranks) and ranks[member.rank] >= 0:
         return member.host, 0, f"rank {ranks[member.rank]}"
     return member.host, 0, f"{member.communicator} {member.rank}"
 
@@ -275,8 +275,40 @@ def find_world(component: Component, facts: Facts) -> World:
         ranks = {member.rank: process for process, member in pairs}
         size = max([len(ranks), *(member.ranks for _, member in pairs)])
         first_ns = min(member.first_ns for _, member in pairs)
+        if is_part(component, name, ranks, size):
+            continue
         candidates.append(((-size, first_ns, name), World(name, ranks)))
     return min(candidates, key=lambda pair: pair[0])[1] if candidates else World()
+
+
+def is_part(component: Component, name: str, ranks: Mapping[int, Process], size: int) -> bool:
+    """Whether a communicator cannot hold all of a job of which some processes were not seen.
+
+    Ranks of a communicator are in the order of the job's. So a process that is the second of
+    another communicator has one before it, which the first of a communicator of all has not.
+    """
+    groups = component.by_communicator()
+    sizes = {each: max(member.ranks for _, member in own) for each, own in groups.items()}
+    if is_whole(component):
+        return False  # everybody was seen: whoever is not in it does not exist
+    own_rank = {process: rank for rank, process in ranks.items()}
+    if len(own_rank) < len(ranks):
+        return False  # a process with several GPUs has several ranks
+    for process, member in component.members:
+        rank, count = own_rank.get(process), sizes[member.communicator]
+        if rank is None or member.communicator == name or not count:
+            continue
+        if member.rank > rank or count - member.rank > size - rank:
+            return True
+    return False
+
+
+def is_whole(component: Component) -> bool:
+    """Whether every member of its communicators was seen."""
+    return all(
+        len({member.rank for _, member in pairs}) >= max(member.ranks for _, member in pairs)
+        for pairs in component.by_communicator().values()
+    )
 
 
 def group_ranks(component: Component, facts: Facts) -> dict[int, Process]:
@@ -284,7 +316,7 @@ def group_ranks(component: Component, facts: Facts) -> dict[int, Process]:
     found: dict[int, Process] = {}
     for process, member in component.members:
         ranks = facts.groups.get(member.communicator, ())
-        if member.rank < len(ranks):
+        if member.rank < len(ranks) and ranks[member.rank] >= 0:
             found[ranks[member.rank]] = process
     return found
 
@@ -566,7 +598,7 @@ def describe(
             pid=process[1],
             job_rank=(
                 ranks[member.rank]
-                if ranks and member.rank < len(ranks)
+                if ranks and member.rank < len(ranks) and ranks[member.rank] >= 0
                 else numbering.rank_in(process, member)
             ),
         )

@@ -26,7 +26,7 @@ from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.contract.records import NUMBER_MAX
 from collector.formats import Origin, Record
-from collector.parsing.plain_pickle import INSTRUCTIONS_MAX, PROTOCOLS, load_plain
+from collector.parsing.plain_pickle import INSTRUCTIONS_MAX, PROTOCOLS, load_beginning
 from collector.parsing.torch_words import OF_OUTPUT, element_bytes, find_operation
 
 DUMP_BYTES_MAX = 64 << 20
@@ -92,8 +92,10 @@ class FlightRecorder:
 
     def parse(self, stream: BinaryIO, origin: Origin) -> Iterator[Record | ParseError]:
         """The dump as an event, its groups as events, its operations as collectives."""
-        dump = load_dump(stream)
-        yield from DumpReader(dump, origin).read()
+        dump, cut = load_dump(stream)
+        yield from DumpReader(dump, origin, is_cut=cut is not None).read()
+        if cut is not None:
+            yield cut
 
 
 FORMAT = FlightRecorder()
@@ -104,31 +106,64 @@ def is_dump_name(name: str) -> bool:
     return DUMP_NAME.search(name) is not None
 
 
-def load_dump(stream: BinaryIO) -> Dump:
+def load_dump(stream: BinaryIO) -> tuple[Dump, ParseError | None]:
+    """The dump, and where it is cut off, if it is: then without its last operations."""
     data = stream.read(DUMP_BYTES_MAX + 1)
     if len(data) > DUMP_BYTES_MAX:
         raise ParseError("", f"a dump of over DUMP_BYTES_MAX = {DUMP_BYTES_MAX} bytes")
-    dump = load_plain(data) if data[:1] == b"\x80" else load_json(data)
+    dump, cut = load_beginning(data) if data[:1] == b"\x80" else load_json(data)
     if not isinstance(dump, dict):
         raise ParseError("", f"a dump is a dictionary; this is of type {type(dump).__name__}")
-    return dump
+    return dump, cut
 
 
-def load_json(data: bytes) -> object:
-    """The value in a JSON text, with as many parts as a pickle may have."""
+def load_json(data: bytes) -> tuple[object, ParseError | None]:
+    """The value in a JSON text, with as many parts as a pickle may have; its beginning if cut."""
     if sum(map(data.count, (b",", b"[", b"{"))) > INSTRUCTIONS_MAX:
         raise ParseError("", f"JSON of over INSTRUCTIONS_MAX = {INSTRUCTIONS_MAX} values")
     try:
-        return msgspec.json.decode(data)
+        return msgspec.json.decode(data), None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ParseError("", f"neither a pickle nor JSON: {error}") from error
+        beginning = whole_beginning(data)
+        broken = ParseError("", f"neither a pickle nor JSON: {error}")
+        if not beginning:
+            raise broken from error
+    try:
+        found = msgspec.json.decode(beginning)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise broken from None
+    return found, ParseError(f"byte {len(data)}", "the JSON is cut off")
+
+
+_JSON_PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]')
+ITEM_DEPTH = 2
+"""Open brackets around an operation or a group: those of the dump and of its list or table."""
+
+
+def whole_beginning(data: bytes) -> bytes:
+    """The text up to its last whole operation or group, with its brackets closed; empty: none."""
+    opened: list[bytes] = []
+    end, closing = 0, b""
+    for part in _JSON_PARTS.finditer(data):
+        word = part[0]
+        if word in (b"{", b"["):
+            opened.append(b"}" if word == b"{" else b"]")
+            if len(opened) > DIMENSIONS_MAX:
+                return b""
+        elif word in (b"}", b"]"):
+            if not opened or opened.pop() != word:
+                return b""
+            if len(opened) == ITEM_DEPTH and word == b"}":
+                end, closing = part.end(), b"".join(reversed(opened))
+    return data[:end] + closing if opened else b""
 
 
 class DumpReader:
     """One dump that is being read."""
 
-    def __init__(self, dump: Dump, origin: Origin) -> None:
+    def __init__(self, dump: Dump, origin: Origin, *, is_cut: bool = False) -> None:
         self._dump = dump
+        self._is_cut = is_cut
         self._origin = origin
         self._configured = table(dump, "pg_config")
         self._members: dict[str, list[int]] = {}
@@ -299,6 +334,7 @@ class DumpReader:
             "scheduled": str(self._states[State.SCHEDULED]),
             "pending": str(pending),
             "status": self._status_text(),
+            "cut": "1" if self._is_cut else "",
         }
         return Event(
             kind=DUMP,

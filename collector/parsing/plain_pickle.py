@@ -15,6 +15,7 @@ from __future__ import annotations
 import pickletools
 import struct
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from collector.contract.errors import ParseError
@@ -36,6 +37,10 @@ EXECUTING = frozenset(
 """Instructions that import or call something."""
 
 NAMES = {ord(each.code): each.name for each in pickletools.opcodes}
+
+
+class CutOffError(ParseError):
+    """A pickle that ends before its end; its beginning may be of use (`PlainPickle.rest`)."""
 
 
 class PlainPickle:
@@ -62,7 +67,7 @@ class PlainPickle:
         except KeyError:
             raise self._refuse(code) from None
         except (IndexError, struct.error):
-            raise ParseError(
+            raise CutOffError(
                 f"byte {self._at}", "the pickle is cut off, or takes more than it has"
             ) from None
         except (TypeError, AttributeError, ValueError):
@@ -73,6 +78,30 @@ class PlainPickle:
         raise ParseError(
             f"byte {self._at}", f"over INSTRUCTIONS_MAX = {INSTRUCTIONS_MAX} instructions"
         )
+
+    def rest(self) -> dict[str, Any] | None:
+        """What was read of a dictionary that is cut off: its items, and those of the last of them.
+
+        What was open inside of that is left out as a whole: half of an operation could be taken for
+        another one. None: not even its beginning is there.
+        """
+        levels = [*self._marks, self._stack]
+        if not levels[0] or type(levels[0][0]) is not dict:
+            return None
+        found: dict[str, Any] = dict(levels[0][0])
+        if len(levels) == 1:
+            return found
+        items = levels[1]
+        last = items[-2:] if len(items) % 2 == 0 else []
+        found.update(pairs_of(items))
+        if len(levels) > 2 and last and type(last[0]) is str:  # noqa: PLR2004 - below the outermost
+            inside = levels[2]
+            if type(last[1]) is list:
+                # The last one may be about to be filled.
+                found[last[0]] = [*last[1], *[*takewhile(is_filled, inside)][:-1]]
+            elif type(last[1]) is dict:
+                found[last[0]] = {**last[1], **pairs_of(inside)}
+        return found
 
     def _refuse(self, code: int) -> ParseError:
         name = NAMES.get(code, f"0x{code:02x}")
@@ -279,6 +308,16 @@ class PlainPickle:
 _STOP = ord(".")
 
 
+def is_filled(item: object) -> bool:
+    return type(item) is dict and bool(item)
+
+
+def pairs_of(items: list[Any]) -> dict[str, Any]:
+    """Keys with their values, up to the first that is none; a key without a value is left out."""
+    pairs = zip(items[::2], items[1::2], strict=False)
+    return dict(takewhile(lambda pair: type(pair[0]) is str, pairs))
+
+
 def load_plain(data: bytes) -> object:
     r"""The plain value in a pickle; ParseError for anything that is not one, executing nothing.
 
@@ -286,3 +325,19 @@ def load_plain(data: bytes) -> object:
     {'a': 1}
     """
     return PlainPickle(data).load()
+
+
+def load_beginning(data: bytes) -> tuple[object, ParseError | None]:
+    r"""The same of a pickle that may be cut off: what there is of its dictionary, and the end.
+
+    >>> load_beginning(b"\x80\x02}(X\x01\x00\x00\x00aK\x01X\x01\x00\x00\x00b")[0]
+    {'a': 1}
+    """
+    machine = PlainPickle(data)
+    try:
+        return machine.load(), None
+    except CutOffError as error:
+        found = machine.rest()
+        if found is None:
+            raise
+        return found, ParseError(error.where, error.detail)

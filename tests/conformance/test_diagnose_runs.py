@@ -313,12 +313,13 @@ def test_two_dumps_of_one_size_stay_two_jobs() -> None:
 # --- our own run, which is always there ----------------------------------------------------------
 
 
-def test_the_text_of_a_slow_nic_begins_with_its_name() -> None:
+def test_the_text_of_a_slow_nic_begins_with_who_was_read_and_its_name() -> None:
     """And the page: tests/e2e/test_report.py."""
     done = diagnose(FIXTURE)
     assert done.returncode == 0, done.stderr.decode()
     said = done.stdout.decode()
-    assert said.startswith("node3's NIC eth0")
+    assert said.startswith("All 8 ranks read")
+    assert said.splitlines()[1].startswith("node3's NIC eth0")
     assert "\nRead " in said
 
 

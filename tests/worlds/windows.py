@@ -15,9 +15,9 @@ from pathlib import Path
 from alerts.window.model import Window
 from api.diagnose.analyse import TimeRange, analyse_job
 from api.diagnose.cli import choose_jobs, load_all, temporary_folder
-from api.diagnose.find import Walk
+from api.diagnose.find import EARLIEST_NS, Walk
 from api.diagnose.jobs import find_jobs
-from api.diagnose.load import EARLIEST_NS, LATEST_NS
+from api.diagnose.load import LATEST_NS
 from api.diagnose.throw_away import throw_away_store
 from api.diagnose.windows import window_of
 from tests.stands.diagnosing import ROOT, RUN_SECONDS

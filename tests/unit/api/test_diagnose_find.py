@@ -219,5 +219,13 @@ def test_each_kind_is_recognised_by_content(path: Path) -> None:
 
 
 def test_the_name_is_without_its_packing() -> None:
-    assert origin_of(Found("runs/rank3.pt.trace.json.gz", 0, 7)) == Origin("rank3.pt.trace.json", 7)
+    changed_ns = 1_800_000_000_000_000_000
+    found = Found("runs/rank3.pt.trace.json.gz", 0, changed_ns)
+    assert origin_of(found) == Origin("rank3.pt.trace.json", changed_ns)
     assert origin_of(Found("-", 0, 0, is_pipe=True)).name == "standard input"
+
+
+@pytest.mark.parametrize("changed_ns", [-1, 0, 1, 86_400 * 10**9])
+def test_a_file_of_1970_has_no_time(changed_ns: int) -> None:
+    """Reproducible archives set all times to it: it is no time of anything."""
+    assert origin_of(Found("a", 0, changed_ns)).time_ns == 0

@@ -14,15 +14,8 @@ from api.diagnose import load
 from api.diagnose.bandwidth import Results
 from api.diagnose.find import Found
 from api.diagnose.jobs import Job, best_job
-from api.diagnose.load import (
-    Collection,
-    Collections,
-    FileRead,
-    Loader,
-    ProcessFile,
-    Sink,
-    by_format,
-)
+from api.diagnose.load import FileRead, Loader, Sink, by_format
+from api.diagnose.sets import Collection, Collections, ProcessFile
 from collector.contract.collective import Collective, Operation, StepSpan
 from collector.contract.model import Event, Sample, Series
 
@@ -223,3 +216,62 @@ def test_problems_are_counted_and_a_few_are_named(tables: Tables) -> None:
     assert account.counts["collectives"] == 2
     (total,) = by_format([account], {})
     assert (total.files, total.problem_count) == (1, 50)
+
+
+def test_two_runs_in_one_folder_are_two_jobs() -> None:
+    """A month lies between them; a rank without any time is of the run that lacks it."""
+    month = 27 * DAY_NS
+    files = [dump("fr", rank, NOW_NS + later) for later in (0, month) for rank in (0, 1)]
+    timeless = [ProcessFile(source="flight_recorder", folder="fr", rank=2) for _ in range(2)]
+    assert place_all(*files, *timeless) == [1, 1, 2, 2, 1, 2]
+
+
+def test_dumps_whose_jobs_have_other_ranks_are_two_jobs() -> None:
+    files = [
+        ProcessFile(source="flight_recorder", folder="fr", rank=rank, default_group=group)
+        for rank, group in enumerate(("pg:0:aa", "pg:0:bb", "pg:0:aa", ""))
+    ]
+    assert place_all(*files) == [1, 2, 1, 1]
+
+
+def test_a_rank_of_another_process_is_of_another_run() -> None:
+    """A profiler may write several files of one process; a restart has new ones."""
+    files = [
+        ProcessFile(source="kineto", folder="traces", rank=0, pid=pid, world_size=size)
+        for pid, size in ((7, 8), (7, 8), (9, 8), (7, 4))
+    ]
+    for number, file in enumerate(files):
+        file.collectives = [collective(time_ns=NOW_NS + number)]
+    assert place_all(*files) == [1, 1, 2, 3]
+
+
+def test_a_second_copy_of_a_dump_that_is_cut_off_takes_nothing_from_the_whole_one() -> None:
+    """PyTorch writes a dump as a pickle and as JSON."""
+    parts = [dump("fr", 0), ProcessFile(source="flight_recorder", folder="fr", rank=0, is_cut=True)]
+    for files in (parts, parts[::-1]):
+        collections = Collections()
+        assert [collections.place(file).cut for file in files][-1] == set()
+        assert len(collections.all) == 1
+
+
+LINE = (
+    b"node0:17:17 [0] NCCL INFO ncclCommInitRank comm 0xaa rank 0 nranks 8 cudaDev 0 nvmlDev 0 "
+    b"busId 1000 commId 0x11 - Init COMPLETE\n"
+)
+
+
+@pytest.mark.parametrize("changed_ns", [0, 1, NOW_NS])
+def test_lines_of_a_file_of_1970_are_of_the_time_of_the_others(
+    tables: Tables, changed_ns: int
+) -> None:
+    loader = Loader(tables)  # type: ignore[arg-type]
+    found = Found("nccl.log", len(LINE), changed_ns)
+    account = loader.read(found, io.BytesIO(LINE), lambda _: None)
+    loader.loaded.files.append(FileRead(path="other", first_ns=NOW_NS))
+    loader.finish()
+    (event,) = tables.rows["events"]
+    assert account is not None
+    assert account.refused == {}
+    assert account.counts == {"events": 1}
+    assert event["labels"]
+    assert event["time_ns"] == NOW_NS

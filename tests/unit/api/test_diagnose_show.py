@@ -27,6 +27,7 @@ from api.diagnose.report import (
     Problem,
     Quantiles,
     RankReport,
+    RanksRead,
     Read,
     Warned,
     to_json,
@@ -57,7 +58,12 @@ def a_job(ranks: int = 3) -> JobReport:
         for number in range(50)
     ]  # fmt: skip
     return JobReport(
-        job=EVIL, was_said=False, size=ranks, first_ns=START_NS, last_ns=START_NS + 10**9,
+        job=EVIL, was_said=False, size=ranks,
+        ranks_read=RanksRead(
+            known=ranks, count=ranks, read=list(range(ranks)), unread=[], by_source={EVIL: [0]},
+            cut=[], ended_early=[], text=EVIL,
+        ),
+        first_ns=START_NS, last_ns=START_NS + 10**9,
         nccl_versions=[EVIL], networks=[EVIL], source="nccl_inspector", source_reason=EVIL,
         kept_one_in=2,
         ranks=[
@@ -187,7 +193,10 @@ def an_analysis(job: JobReport) -> Analysis:
         is_least=late_ns,
     )
     # The page reads only these fields of an analysis; the text reads the others.
-    return cast("Analysis", SimpleNamespace(by_rank=by_rank, job=SimpleNamespace(name=job.job)))
+    return cast(
+        "Analysis",
+        SimpleNamespace(by_rank=by_rank, job=SimpleNamespace(name=job.job, guessed=frozenset())),
+    )
 
 
 def some_readings() -> list[Readings]:
@@ -237,7 +246,7 @@ def test_the_page_has_every_part_of_a_job() -> None:
     assert slowest[0]["cells"][4] == "19 ns"
     assert communicators[0]["cells"][4] == "0 1 2"
     (pending,) = job["pending"]["rows"]
-    assert pending["cells"][3:] == ["0", "-"]
+    assert pending["cells"][3:] == ["0", "2 not read"]
     assert [one["title"] for one in data["problems"]] == [
         "Read in part: 1 file", "Not understood: 1 file", "Left out: 1 file",
     ]  # fmt: skip
@@ -255,7 +264,7 @@ def test_the_page_draws_steps_ranks_collectives_and_readings() -> None:
     (panel,) = job["collectives"]
     (dots,) = panel["dots"]["sets"]
     assert [one["label"] for one in dots["series"]] == ["wait (entry skew)", "transfer"]
-    assert dots["said"][3].startswith("number 3, last in rank 1, <img")
+    assert dots["said"][3].startswith("number 3, last in <img")
     (readings,) = job["readings"]
     assert readings["explanation"] == "1 series, in Gb/s. 3 quieter lines not shown."
     (line,) = readings["lines"]

@@ -452,3 +452,32 @@ def test_the_nearest_device_shares_the_longest_way(
     paths: dict[str, str], expected: list[str]
 ) -> None:
     assert nearest_devices(f"{ROOT}/s/gpu", paths) == expected
+
+
+# --- some ranks only -----------------------------------------------------------------------------
+
+
+def seen(members: list[Member], *ranks: int) -> list[Member]:
+    return [member for member in members if member.rank in ranks]
+
+
+def test_a_part_of_a_job_is_not_numbered_by_the_part() -> None:
+    """Ranks 4 to 6 of eight: the first of their four has one before it in its pair."""
+    hosts = [(f"node{rank}", 10 + rank) for rank in range(8)]
+    upper = seen(communicator("upper", *hosts[4:]), 0, 1, 2)
+    pairs = [
+        member
+        for rank in (4, 5, 6)
+        for member in seen(communicator(f"pair{rank}", hosts[rank - 4], hosts[rank]), 1)
+    ]
+    (job,) = infer([*upper, *pairs])
+    assert {place.origins["rank"] for place in job.places} == {Origin.INFERRED}
+
+
+def test_some_ranks_of_a_communicator_of_all_keep_their_numbers() -> None:
+    hosts = [(f"node{rank}", 10 + rank) for rank in range(8)]
+    world = seen(communicator("world", *hosts), 2, 5, 7)
+    pairs = seen(communicator("pair", hosts[1], hosts[5]), 1)
+    (job,) = infer([*world, *pairs])
+    assert places(job) == {rank: hosts[rank] for rank in (2, 5, 7)}
+    assert job.ranks == 8

@@ -378,3 +378,46 @@ def test_links_and_large_files_are_left_alone(tmp_path: Path) -> None:
     (missing,) = [each for each in read(source, tmp_path) if isinstance(each, Missing)]
     assert ("rank", "2") in missing.series.labels
     assert "at most" in missing.detail
+
+
+# --- cut off -----------------------------------------------------------------------------------
+
+
+def many(count: int = 20) -> dict[str, Any]:
+    return dump(*(entry(collective_seq_id=number) for number in range(count)), pg_status={})
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5, "json"])
+@pytest.mark.parametrize("share", [0.35, 0.5, 0.9, 0.999])
+def test_a_dump_that_is_cut_off_is_read_as_far_as_it_goes(
+    protocol: int | str, share: float
+) -> None:
+    whole = many()
+    data = (
+        msgspec.json.encode(whole)
+        if protocol == "json"
+        else pickle.dumps(whole, protocol=int(protocol))
+    )
+    records = parse(data[: int(len(data) * share)])
+    numbers = [one.sequence for one in records if isinstance(one, Collective)]
+    assert numbers == list(range(len(numbers)))
+    assert 20 * (share - 0.35) - 1 <= len(numbers) <= 20
+    assert len(numbers) < 20 or share > 0.9
+    (event,) = [
+        one for one in records if isinstance(one, Event) and one.kind == "flight_recorder_dump"
+    ]
+    assert event.attributes["cut"] == "1"
+    assert event.labels["rank"] == "2"
+    assert any(isinstance(one, ParseError) and "cut off" in one.detail for one in records)
+
+
+def test_a_whole_dump_is_not_called_cut_off() -> None:
+    events = [one for one in parse(many()) if isinstance(one, Event)]
+    assert all("cut" not in event.attributes for event in events)
+    assert not any(isinstance(one, ParseError) for one in parse(many()))
+
+
+@pytest.mark.parametrize("data", [b'{"entries": [{"collective_seq_id"', b"\x80\x02", b"{", b"[}"])
+def test_a_dump_of_which_nothing_is_left_is_an_error(data: bytes) -> None:
+    with pytest.raises(ParseError):
+        parse(data)

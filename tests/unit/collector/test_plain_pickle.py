@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from collector.contract.errors import ParseError
 from collector.parsing import plain_pickle
-from collector.parsing.plain_pickle import load_plain
+from collector.parsing.plain_pickle import load_beginning, load_plain
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats/flight_recorder"
 PICKLES = [path for path in FIXTURES.glob("*/input*") if path.suffix != ".json"]
@@ -125,3 +125,15 @@ def test_the_number_of_instructions_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(plain_pickle, "INSTRUCTIONS_MAX", 1000)
     with pytest.raises(ParseError, match="INSTRUCTIONS_MAX"):
         load_plain(b"\x80\x02" + b"N0" * 1000 + b"N.")
+
+
+def test_an_item_that_may_not_be_whole_is_no_part_of_a_beginning() -> None:
+    """Its dictionary gets one key after the other: half of an operation looks like another one."""
+
+    def text(word: str) -> bytes:
+        return b"X" + len(word).to_bytes(4, "little") + word.encode()
+
+    items = b"".join(b"}" + text("a") + b"K" + bytes([number]) + b"s" for number in range(3))
+    found, cut = load_beginning(b"\x80\x02}(" + text("entries") + b"](" + items)
+    assert found == {"entries": [{"a": 0}, {"a": 1}]}
+    assert cut is not None

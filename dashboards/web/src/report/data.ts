@@ -118,6 +118,7 @@ export interface JobData {
 export interface ReportData {
   readonly causes: CauseTable;
   readonly about: string;
+  readonly ranks_read: readonly string[];
   readonly verdicts: readonly VerdictData[];
   readonly verdicts_note: string;
   readonly unclear: readonly string[];

@@ -17,6 +17,9 @@ export function Report({ data }: { data: ReportData }) {
       <main class="report">
         <header class="report-head">
           <h1>Fabricscope report</h1>
+          {data.ranks_read.map((line) => (
+            <p key={line}>{line}</p>
+          ))}
           <p class="soft">{data.about}</p>
         </header>
         {data.verdicts.map((one, place) => (
