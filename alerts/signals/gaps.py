@@ -119,7 +119,8 @@ def own_time(job: JobWindow) -> OwnTime | None:
 
 def make_own_time(job: JobWindow) -> OwnTime | None:
     records, number = known_rows(job)
-    if not len(records) or job.kept_one_in > 1:
+    # Who is late without the hosts that are left out may have waited for one of them.
+    if not len(records) or job.kept_one_in > 1 or job.hosts_left_out:
         return None
     ranks, place = np.unique(number, return_inverse=True)
     starts, ends = bins_of(job, records)

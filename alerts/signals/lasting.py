@@ -34,7 +34,7 @@ from alerts.signals.ladder import (
     ring_orders,
 )
 from alerts.signals.transfer import LOW, MANY, Kinds, Stretch, kind_of, stretch_from
-from alerts.window.clocks import DRIFT_TYPICAL
+from alerts.window.clock_fit import DRIFT_TYPICAL
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow
 from collector.contract.records import ABSENT

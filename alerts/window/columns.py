@@ -132,8 +132,9 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     """How one host's clock stands against the others', in one stretch of time.
 
     At time t (by that host's clock) it is ahead of the common clock by
-    ``offset_ns + drift * (t - middle_ns)``. ``residual_ns`` is how far that may be off, by the
-    scatter of the evidence; ``bound_ns`` by causality alone: no rank leaves before all have come.
+    ``offset_ns + drift * (t - offset_ns - middle_ns)``. ``residual_ns`` is how far that may be off,
+    by the scatter of the evidence; ``bound_ns`` by causality alone: no rank leaves before all have
+    come. A host whose clock was set in the stretch has one of these for each part.
     """
 
     host: str
@@ -144,6 +145,12 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     bound_ns: int | None
     is_corrected: bool
     """Whether times of this host were changed: only if the hosts' clocks are not kept in step."""
+    from_ns: int | None = None
+    """The first and the last moment, by that host's clock, that the evidence covers; null: those of
+    the stretch."""
+    to_ns: int | None = None
+    is_known: bool = True
+    """False: the clock cannot be compared, and nothing that depends on it is computed."""
 
 
 class ClockFit(msgspec.Struct, frozen=True, kw_only=True):

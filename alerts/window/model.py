@@ -354,8 +354,17 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def clock_error_ns(self) -> int | None:
         """How far two hosts' clocks may be apart after alignment, at worst."""
-        errors = [clock.residual_ns for fit in self.clocks for clock in fit.clocks]
+        errors = [
+            clock.residual_ns for fit in self.clocks for clock in fit.clocks if clock.is_known
+        ]
         return max(errors) if errors else None
+
+    @cached_property
+    def hosts_left_out(self) -> frozenset[str]:
+        """Hosts whose clocks could never be compared: their records have no times."""
+        clocks = [clock for fit in self.clocks for clock in fit.clocks]
+        known = {clock.host for clock in clocks if clock.is_known}
+        return frozenset({clock.host for clock in clocks} - known)
 
 
 class Window(msgspec.Struct, frozen=True, dict=True, kw_only=True):

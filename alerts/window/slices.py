@@ -15,6 +15,7 @@ import numpy as np
 
 from alerts.window.clocks import SEGMENT_SECONDS, align, operation_index, usable
 from alerts.window.columns import Clock, ClockFit, Ints, Records
+from alerts.window.common_clock import DRIFT_MAX, STEP_RESIDUALS
 from alerts.window.split import distinct, starts_of
 from collector.contract.units import NS
 
@@ -56,9 +57,13 @@ def choose_slices(counts: Ints, edges_ns: Ints, records_max: int) -> list[tuple[
 
 
 def shrunk(slices: Sequence[tuple[int, int]], clocks: Sequence[ClockFit]) -> list[tuple[int, int]]:
-    """The slices by the common clock: as much as the hosts' clocks differ is cut off both ends."""
+    """The slices by the common clock: as much as the hosts' clocks differ is cut off both ends.
+
+    Of a host that is further away than a slice is long, a slice has none of the records.
+    """
+    longest = max((end - begin for begin, end in slices), default=0)
     moved = [abs(clock.offset_ns) for fit in clocks for clock in fit.clocks if clock.is_corrected]
-    margin = max(moved, default=0)
+    margin = max((each for each in moved if each < longest), default=0)
     return [(begin + margin, end - margin) for begin, end in slices if end - begin > 2 * margin]
 
 
@@ -81,10 +86,21 @@ def align_slices(records: Records, slices: Sequence[tuple[int, int]]) -> list[Cl
 
 def align_whole(records: Records) -> list[ClockFit]:
     """The clocks of a time that was read as a whole, from a bounded number of its records."""
-    ended = records.exit_ns[records.timed()]
-    span_ns = int(np.ptp(ended)) if len(ended) else 0
+    span_ns = longest_span(records)
     segments = max(1, round(span_ns / (SEGMENT_SECONDS * NS)))
     return align(some_operations(records, SEGMENT_ROWS_MAX * segments))
+
+
+def longest_span(records: Records) -> int:
+    """The time from the first to the last exit of a host, by its own clock."""
+    rows = records.timed()
+    limits = np.iinfo(np.int64)
+    first = np.full(len(records.hosts), limits.max, dtype=np.int64)
+    last = np.full(len(records.hosts), limits.min, dtype=np.int64)
+    np.minimum.at(first, records.host[rows], records.exit_ns[rows])
+    np.maximum.at(last, records.host[rows], records.exit_ns[rows])
+    seen = first <= last
+    return int((last[seen] - first[seen]).max()) if seen.any() else 0
 
 
 def some_operations(records: Records, rows_max: int) -> Records:
@@ -107,33 +123,85 @@ def bridged(fits: Sequence[ClockFit]) -> list[ClockFit]:
     whole: list[ClockFit] = []
     for one, other in itertools.pairwise(fits):
         whole += [one, bridge(one, other)]
-    return [*whole, *fits[-1:]]
+    return [*(ramp(*whole[:2]) if whole else []), *whole, *fits[-1:]]
+
+
+def ramp(first: ClockFit, between: ClockFit) -> list[ClockFit]:
+    """The time before the first slice, by the drift to the second, and for as long as that is."""
+    drifts = {clock.host: clock for clock in between.clocks}
+    seen: dict[str, Clock] = {}
+    for clock in first.clocks:
+        seen.setdefault(clock.host, clock)
+    begin = first.from_ns - (between.to_ns - between.from_ns)
+    clocks = []
+    for host, clock in seen.items():
+        until = first.from_ns if clock.from_ns is None else clock.from_ns
+        drift = drifts[host].drift
+        left = ahead(clock, until - first.middle_ns)
+        clocks.append(
+            msgspec.structs.replace(
+                clock,
+                offset_ns=round((left - drift * (until - first.from_ns)) / (1 - drift)),
+                drift=drift,
+                is_corrected=clock.is_corrected or drifts[host].is_corrected,
+                from_ns=until - (first.from_ns - begin),
+                to_ns=until - 1,
+                is_known=drifts[host].is_known,
+            )
+        )
+    return [
+        ClockFit(
+            from_ns=begin,
+            to_ns=first.from_ns - 1,
+            middle_ns=first.from_ns,
+            clocks=clocks,
+            operations=0,
+        )
+    ]
 
 
 def bridge(one: ClockFit, other: ClockFit) -> ClockFit:
-    """A straight line for each clock, from the end of one fit to the beginning of the next."""
+    """A straight line for each clock, from the end of one fit to the beginning of the next.
+
+    Where no drift explains the difference, the clock was set at a time that nobody knows.
+    """
     begin, end = one.to_ns + 1, max(other.from_ns, one.to_ns + 2)
     middle = (begin + end) // 2
-    after = {clock.host: clock for clock in other.clocks}
+    after = {clock.host: clock for clock in reversed(other.clocks)}
+    before = {clock.host: clock for clock in one.clocks}
     clocks = []
-    for clock in one.clocks:
-        later = after.get(clock.host, clock)
-        then = other if clock.host in after else one
-        left = ahead(clock, begin - one.middle_ns)
-        right = ahead(later, end - then.middle_ns)
+    for host, clock in before.items():
+        later = after.get(host, clock)
+        then = other if host in after else one
+        left_at = one.to_ns if clock.to_ns is None else clock.to_ns
+        right_at = then.from_ns if later.from_ns is None else later.from_ns
+        right_at = max(right_at, left_at + 1)
+        left = ahead(clock, left_at - one.middle_ns)
+        right = ahead(later, right_at - then.middle_ns)
         bounds = [each.bound_ns for each in (clock, later) if each.bound_ns is not None]
+        residual = max(clock.residual_ns, later.residual_ns)
+        drift = (right - left) / (right_at - left_at)
+        elapsed = (left_at + right_at) // 2 - middle
+        moved = DRIFT_MAX * (right_at - left_at) + STEP_RESIDUALS * residual
+        is_steady = abs(right - left) <= moved
         clocks.append(
             Clock(
-                host=clock.host,
-                offset_ns=round((left + right) / 2),
-                drift=(right - left) / (end - begin),
-                residual_ns=max(clock.residual_ns, later.residual_ns),
+                host=host,
+                offset_ns=round(((left + right) / 2 - drift * elapsed) / (1 - drift)),
+                drift=drift,
+                residual_ns=residual,
                 bound_ns=max(bounds, default=None),
                 is_corrected=clock.is_corrected or later.is_corrected,
+                from_ns=left_at + 1,
+                to_ns=right_at - 1,
+                is_known=is_steady and clock.is_known and later.is_known,
             )
         )
     return ClockFit(from_ns=begin, to_ns=end - 1, middle_ns=middle, clocks=clocks, operations=0)
 
 
 def ahead(clock: Clock, elapsed_ns: int) -> float:
-    return clock.offset_ns + clock.drift * elapsed_ns if clock.is_corrected else 0.0
+    """``elapsed_ns``: since the fit's middle, by the host's own clock."""
+    if not clock.is_corrected:
+        return 0.0
+    return clock.offset_ns + clock.drift * (elapsed_ns - clock.offset_ns)

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from alerts.window.clocks import align, correct, operation_index
+from alerts.window.clocks import align, operation_index
 from alerts.window.columns import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
+from alerts.window.common_clock import ahead_of, correct, host_clocks
 from alerts.window.split import joinable, lateness, medians, split, starts_of
 from alerts.window.steps import (
     Bounds,
@@ -20,6 +21,7 @@ from alerts.window.steps import (
     to_work,
     with_messages,
 )
+from api.diagnose.apart import common_span, put_together, told
 from api.diagnose.jobs import Job
 from api.diagnose.throw_away import ThrowAwayStore
 from api.jobs.correlate.join import split_in_store
@@ -88,6 +90,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known about a job, as columns. Times are on the common clock."""
 
     job: Job
+    read_ns: tuple[int, int]
+    """The job's first and last record by the clocks that wrote them; ``job`` has the common one."""
     choice: Choice
     kept_one_in: int
     records: Records
@@ -125,10 +129,12 @@ def analyse_job(store: ThrowAwayStore, job: Job, within: TimeRange) -> Analysis:
     if count:
         raw = query_records(store, question, keep_one_in=kept_one_in, columns=columns)
         records = placed(raw, job)
+    far: dict[str, int] = {}
     if choice.is_estimate:
-        records = leaving_together(records)
+        records, far = leaving_together(records)
     fits = align(records)
     corrected = members = correct(records, fits)
+    fits = told(fits, far)
     if kept_one_in == 1 or choice.is_estimate:
         operations = split(corrected)
     else:
@@ -139,8 +145,11 @@ def analyse_job(store: ThrowAwayStore, job: Job, within: TimeRange) -> Analysis:
     steps, steps_from = find_steps(
         store, job, within, (members, operations), fits, is_estimate=choice.is_estimate
     )
+    read_ns = job.first_ns, job.last_ns
+    job.first_ns, job.last_ns = common_span(store, job, fits)
     return Analysis(
         job=job,
+        read_ns=read_ns,
         choice=choice,
         kept_one_in=kept_one_in,
         records=corrected,
@@ -223,8 +232,10 @@ def placed(records: Records, job: Job) -> Records:
     return msgspec.structs.replace(records, hosts=names, host=host)
 
 
-def leaving_together(records: Records) -> Records:
+def leaving_together(records: Records) -> tuple[Records, dict[str, int]]:
     """The same with entries and exits computed from durations; none where nothing was measured.
+
+    And hosts whose clocks were far ahead, which is taken off.
 
     The Flight Recorder's own times are when a watchdog looked, and NCCL Inspector without its
     verbose mode has only when a line was written: too late, by up to seconds. But how long each
@@ -233,16 +244,18 @@ def leaving_together(records: Records) -> Records:
     quite, which makes waiting look longer and the transfer shorter.
     """
     if not len(records):
-        return records
+        return records, {}
     measured = (records.duration_ns != ABSENT) & (records.exit_ns != ABSENT)
+    records, far = put_together(records, measured)
     index = operation_index(records)
     seen = np.where(measured, records.exit_ns, np.iinfo(np.int64).max)
     exits = np.minimum.reduceat(seen, starts_of(index))[index]
-    return msgspec.structs.replace(
+    together = msgspec.structs.replace(
         records,
         entry_ns=np.where(measured, exits - records.duration_ns, ABSENT),
         exit_ns=np.where(measured, exits, ABSENT),
     )
+    return together, far
 
 
 def rank_rows(records: Records, job_ranks: Mapping[tuple[str, int], int]) -> RankRows:
@@ -308,6 +321,7 @@ def read_spans(
     by_process = {(place.host, place.pid): place.rank for place in job.found.places}
     keys = {collection.key for collection in job.collections} | {job.name}
     found: dict[str, list[Span]] = {}
+    clocks = host_clocks(fits)
     for row in store.rows("steps", STEPS_SQL, within.parameters()):
         rank = by_process.get((row["host"], row["pid"]))
         if rank is None and row["job"] in keys and row["rank"] >= 0:
@@ -316,23 +330,11 @@ def read_spans(
             continue
         place = job.places.get(rank)
         host = row["host"] or (place.host if place is not None else None) or ""
-        shift = ahead_ns(fits, host, row["start_ns"])
+        shift = int(ahead_of(clocks, host, np.array([row["start_ns"]]))[0])
         kind = "profile" if row["source"] == "kineto" else "marks"
         span = rank, row["step"], row["start_ns"] - shift, row["end_ns"] - shift
         found.setdefault(kind, []).append(span)
     return found
-
-
-def ahead_ns(fits: Sequence[ClockFit], host: str, time_ns: int) -> int:
-    """How far a host's clock is ahead at this time, where it was corrected."""
-    chosen = fits[0]
-    for fit in fits[1:]:
-        if fit.from_ns <= time_ns:
-            chosen = fit
-    for clock in chosen.clocks:
-        if clock.host == host and clock.is_corrected:
-            return round(clock.offset_ns + clock.drift * (time_ns - chosen.middle_ns))
-    return 0
 
 
 def to_bounds(spans: Sequence[Span]) -> Bounds:

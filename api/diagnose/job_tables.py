@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from api.diagnose import units
+from api.diagnose.clock_words import clock_lines
 from api.diagnose.page_data import Column, Row, Table, share_of
 from api.diagnose.report import JobReport, Quantiles
 from api.diagnose.text import last_in_of, not_in_it, rank_cells, slowest_of
@@ -35,10 +36,10 @@ def table(
 def job_facts(job: JobReport) -> list[tuple[str, str]]:
     hosts = {rank.host for rank in job.ranks if rank.host}
     took = [step.end_ns - step.start_ns for step in job.steps]
-    clocks = [clock for fit in job.clocks for clock in fit.clocks]
+    clocks = [clock for fit in job.clocks for clock in fit.clocks if clock.is_known]
     worst = max((abs(clock.offset_ns) for clock in clocks), default=None)
     residual = max((clock.residual_ns for clock in clocks), default=None)
-    changed = sum(clock.is_corrected for clock in clocks)
+    changed = len({clock.host for clock in clocks if clock.is_corrected})
     facts = [
         ("ranks", f"{job.size:,}"),
         ("hosts", f"{len(hosts):,}" if hosts else ""),
@@ -53,6 +54,7 @@ def job_facts(job: JobReport) -> list[tuple[str, str]]:
             + (f"{changed} corrected" if changed else "none corrected"),
             units.duration(worst) if worst is not None else "",
         ),
+        *(("clocks", line) for line in clock_lines(job.clocks)),
         ("operations that did not end", f"{job.pending_total:,}" if job.pending_total else ""),
         (
             "operations are looked at, since there are too many",

@@ -17,6 +17,7 @@ from alerts.judge import words
 from alerts.window.columns import Floats, Step
 from api.diagnose import units
 from api.diagnose.bandwidth import BandwidthReport
+from api.diagnose.clock_words import clock_lines, long
 from api.diagnose.report import (
     CollectiveReport,
     Comparison,
@@ -349,14 +350,16 @@ class Report:
 
     def show_clocks(self, job: JobReport) -> None:
         """How the hosts' clocks stand, and whether that was corrected."""
-        clocks = [clock for fit in job.clocks for clock in fit.clocks]
+        clocks = [clock for fit in job.clocks for clock in fit.clocks if clock.is_known]
+        for line in clock_lines(job.clocks):
+            self.say(line, HOT, indent=2)
         if not clocks:
             return
         worst = max(clocks, key=lambda clock: abs(clock.offset_ns))
         residual = max(clock.residual_ns for clock in clocks)
         corrected = sorted({clock.host for clock in clocks if clock.is_corrected})
         side = "ahead" if worst.offset_ns > 0 else "behind"
-        away = f"{units.duration(abs(worst.offset_ns))} {side}"
+        away = f"{long(abs(worst.offset_ns))} {side}"
         done = (
             f"corrected on {units.count(len(corrected), 'host')}"
             if corrected

@@ -10,8 +10,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from alerts.window.clocks import align, correct
+from alerts.window.clocks import align
 from alerts.window.columns import Records
+from alerts.window.common_clock import correct
 from collector.contract.collective import Collective
 from collector.formats import Origin, discover
 from tests.tools.captures import RINGS

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from api.diagnose.report import Diagnosis, JobReport
-from tests.stands.diagnosing import ROOT, report_of
+from tests.stands.diagnosing import ROOT, diagnose, report_of
 
 LOGS = sorted((ROOT / "tests/fixtures/diagnose/net3/inspector").glob("*.gz"))
 START_US = 1_794_700_790_000_000
@@ -107,6 +107,56 @@ def test_clocks_that_stand_apart_are_said_and_put_right(tmp_path: Path, verbose:
         for one, other in zip(job.collectives, verbose.collectives, strict=True)
     ]
     assert float(np.median(skews)) < 1_000_000
+
+
+def test_a_host_in_another_time_zone_is_said_and_joined_with_the_others(
+    tmp_path: Path, verbose: JobReport
+) -> None:
+    """And the job lasts as long as it did."""
+
+    def shift(lines: list[Line]) -> list[Line]:
+        if lines[0]["metadata"]["hostname"] == "node3":
+            for line in lines:
+                trace = line["coll_perf"]["event_trace_ts"]
+                for moment in (line["metadata"], trace, *trace["kernel_events"]):
+                    for key, time_us in moment.items():
+                        if key.endswith(("_ts", "_us")):
+                            moment[key] = time_us + 19_800_000_000
+        return lines
+
+    folder = rewrite(tmp_path, shift)
+    job = job_of(report_of(folder))
+    assert len(job.collectives) == len(verbose.collectives)
+    assert all(each.ranks_seen == each.ranks for each in job.collectives)
+    took, usual = (each.last_ns - each.first_ns for each in (job, verbose))
+    assert abs(took - usual) < 1_000_000
+    skews = [
+        abs(one.entry_skew_ns - other.entry_skew_ns)
+        for one, other in zip(job.collectives, verbose.collectives, strict=True)
+    ]
+    assert max(skews) < 2_000_000
+    said = diagnose(folder).stdout.decode()
+    assert "node3's clock is 5.5 h ahead (a time zone?)." in said
+
+
+def test_durations_alone_are_put_in_order_though_a_host_is_hours_away(tmp_path: Path) -> None:
+    """Not verbose: there is only when a line was written."""
+
+    def shift(lines: list[Line]) -> list[Line]:
+        ahead_us = 7_200_000_000 if lines[0]["metadata"]["hostname"] == "node3" else 0
+        for line in lines:
+            line["coll_perf"].pop("event_trace_ts", None)
+            line["coll_perf"].pop("event_trace_sn", None)
+            line["metadata"]["dump_timestamp_us"] += ahead_us
+        return lines
+
+    job = job_of(report_of(rewrite(tmp_path, shift)))
+    assert "estimate" in job.source_reason
+    (moved,) = [c for fit in job.clocks for c in fit.clocks if c.is_corrected]
+    assert (moved.host, round(moved.offset_ns / 6e10)) == ("node3", 120)
+    assert job.last_ns - job.first_ns < 60_000_000_000
+    starts = [each.start_ns for each in job.collectives]
+    assert max(starts) - min(starts) < 60_000_000_000
 
 
 BASELINE = """\

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from alerts.detectors import hang, stall, straggler
-from alerts.window.clocks import align, correct
+from alerts.window.clocks import align
 from alerts.window.columns import Records
+from alerts.window.common_clock import correct
 from alerts.window.model import Communicator, JobWindow, Rank, Window
 from alerts.window.split import split
 from alerts.window.steps import infer_steps

@@ -15,8 +15,9 @@ import pytest
 
 from alerts.detectors.slow_link import detect
 from alerts.finding import Finding
-from alerts.window.clocks import align, correct
+from alerts.window.clocks import align
 from alerts.window.columns import Records
+from alerts.window.common_clock import correct
 from alerts.window.model import Communicator, JobWindow, Rank, Window
 from alerts.window.split import split
 from collector.contract.collective import Collective

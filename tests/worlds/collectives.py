@@ -1,11 +1,13 @@
 """Collectives for tests: of a job that never was, or as a source read them, as columns."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import numpy as np
 
+from alerts.window.clocks import operation_index
 from alerts.window.columns import Records
+from alerts.window.split import medians
 from collector.contract.collective import Collective
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
@@ -141,4 +143,36 @@ def clock_errors(corrected: Records, truth: Records) -> np.ndarray:
     rest = np.abs(error - design @ common)
     worst = np.zeros(len(truth.hosts))
     np.maximum.at(worst, truth.host, rest)
+    return worst
+
+
+def set_clocks(records: Records, steps: Mapping[int, tuple[float, float]]) -> Records:
+    """The records as hosts would have written them whose clocks were set meanwhile.
+
+    ``steps``: by host (its code) at which share of the time, and by how many nanoseconds.
+    """
+    start, end = int(records.exit_ns.min()), int(records.exit_ns.max())
+    moved = {}
+    for name in ("entry_ns", "exit_ns", "enqueue_ns"):
+        times = getattr(records, name)
+        ahead = np.zeros(len(times), dtype=np.int64)
+        for host, (share, step_ns) in steps.items():
+            after = times >= start + int(share * (end - start))
+            ahead += np.where((records.host == host) & after, int(step_ns), 0)
+        moved[name] = np.where(times != ABSENT, times + ahead, times)
+    return msgspec.structs.replace(records, **moved)
+
+
+def placing_errors(corrected: Records, truth: Records) -> np.ndarray:
+    """How far each host's exits are off at worst, against the median rank of the operation.
+
+    Nanoseconds; NaN: none of its exits has a time.
+    """
+    there = corrected.exit_ns != ABSENT
+    error = (corrected.exit_ns - truth.exit_ns)[there]
+    index = operation_index(truth)[there]
+    _, dense = np.unique(index, return_inverse=True)
+    off = np.abs(error - medians(error, dense.astype(np.int64))[dense])
+    worst = np.full(len(truth.hosts), np.nan)
+    np.fmax.at(worst, truth.host[there], off.astype(np.float64))
     return worst

@@ -47,6 +47,9 @@ class ClockOut(BaseModel):
     residual_ns: int = Field(description="How far that may be off.")
     bound_ns: int | None = Field(description="How far at most: no rank leaves before all came.")
     is_corrected: bool
+    is_known: bool = Field(
+        default=True, description="False: it cannot be compared; nothing is computed from it."
+    )
 
 
 class BucketOut(BaseModel):

@@ -8,16 +8,22 @@ would take five times as long.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from alerts.window.columns import ClockFit, Operations
+from alerts.window.common_clock import HELD_NS, HostClock, host_clocks
 from alerts.window.split import PAIRWISE, all_bus_bytes, distinct, reduced, starts_of
 from api.data.store.store import Store
 from api.jobs.correlate.read import SETTINGS, Question, encoded
 from collector.contract.records import ABSENT
 
 JOIN_SECONDS_MAX = "60"
+FOREVER_NS = 2**62
+"""The year 2116: no record is later."""
 JOIN = """
     SELECT communicator, operation, toInt64(sequence) AS sequence,
            max(ifNull(size_bytes, {absent})) AS size_bytes, toInt32(max(ranks)) AS ranks,
@@ -30,50 +36,89 @@ JOIN = """
         SELECT communicator, operation, sequence, rank, ranks, size_bytes,
                toUnixTimestamp64Nano(assumeNotNull(entry)) AS raw_entry,
                toUnixTimestamp64Nano(assumeNotNull(exit)) AS raw_exit,
-               {entry} AS e, {exit} AS x
+               {lines} {entry} AS e, {exit} AS x
         FROM collectives
         WHERE {where} AND entry IS NOT NULL AND exit IS NOT NULL
-              AND operation NOT IN {{pairwise:Array(String)}}
+              AND operation NOT IN {{pairwise:Array(String)}} {more}
     )
     GROUP BY communicator, operation, sequence
 """
+LINES = (
+    ("offset", "Int64", "toInt64(0)"),
+    ("drift", "Float64", "0.0"),
+    ("middle", "Int64", "toInt64(0)"),
+    ("held_from", "Int64", "toInt64(0)"),
+    ("held_to", "Int64", "toInt64(0)"),
+    ("low", "Int64", "{lowest:Int64}"),
+    ("high", "Int64", "{highest:Int64}"),
+    ("entry_low", "Int64", "{lowest:Int64}"),
+)
+"""A line of each host's clock (`alerts.window.common_clock`), and what hosts without one have."""
 AHEAD = """
-    transform(toString(host), {{hosts:Array(String)}}, {{offsets:Array(Int64)}}, toInt64(0))
-    + toInt64(round(
-        transform(toString(host), {{hosts:Array(String)}}, {{drifts:Array(Float64)}}, 0.0)
-        * ({time} - {{middle:Int64}})
-    ))
+    offset + toInt64(round(drift * (least(greatest({time}, held_from), held_to) - offset - middle)))
+"""
+ON_LINE = """
+    AND greatest(raw_exit, raw_entry) BETWEEN low AND high AND raw_entry >= entry_low
 """
 
 
 def split_in_store(store: Store, question: Question, fits: list[ClockFit]) -> Operations:
-    """One row for each operation of which any rank was timed, on the common clock."""
-    if not any(clock.is_corrected for fit in fits for clock in fit.clocks):
-        return merged([ask(store, question, None)])
-    parts = []
-    for number, fit in enumerate(fits):
-        # The first stretch begins, and the last ends, where the question does.
-        low = fit.from_ns if number else question.parameters["from_ns"]
-        high = fits[number + 1].from_ns - 1 if number + 1 < len(fits) else None
-        narrowed = question.narrowed(low, high)
-        parts.append(ask(store, narrowed, fit))
-    return merged(parts)
+    """One row for each operation of which any rank was timed, on the common clock.
+
+    Records of clocks that are not known are left out; of a clock that was set back all are, since
+    only the other ranks tell on which side of that a record lies.
+    """
+    clocks = host_clocks(fits)
+    if not clocks:
+        return merged([ask(store, question, "", "", {})])
+    parted = {host: clock.parted() for host, clock in clocks.items()}
+    most = max(len(clock.low_ns) for clock in clocks.values())
+    return merged([ask_line(store, question, parted, number) for number in range(most)])
 
 
-def ask(store: Store, question: Question, fit: ClockFit | None) -> pa.Table:
-    parameters = {**question.parameters, "pairwise": sorted(PAIRWISE)}
+def ask_line(
+    store: Store, question: Question, clocks: Mapping[str, HostClock | None], number: int
+) -> pa.Table:
+    """The operations by this line of each clock; those of hosts without any come with the first."""
+    found = {
+        host: clock
+        for host, clock in clocks.items()
+        if clock is not None and number < len(clock.low_ns) and clock.is_known[number]
+    }
+    names = list(found)
+    columns = {
+        "offset": [int(clock.offset_ns[number]) for clock in found.values()],
+        "drift": [float(clock.drift[number]) for clock in found.values()],
+        "middle": [int(clock.middle_ns[number]) for clock in found.values()],
+        "held_from": [int(clock.from_ns[number]) - HELD_NS for clock in found.values()],
+        "held_to": [int(clock.to_ns[number]) + HELD_NS for clock in found.values()],
+        "low": [int(clock.low_ns[number]) for clock in found.values()],
+        "high": [int(clock.high_ns[number]) for clock in found.values()],
+        "entry_low": [int(clock.entry_low_ns[number]) for clock in found.values()],
+    }
+    parameters = {"hosts": names, "all_hosts": list(clocks), "lowest": 0, "highest": FOREVER_NS}
+    parameters |= {f"{name}s": values for name, values in columns.items()}
+    lines = " ".join(
+        f"transform(toString(host), {{hosts:Array(String)}}, {{{name}s:Array({kind})}}, {usual})"
+        f" AS {name},"
+        for name, kind, usual in LINES
+    )
+    others = "OR toString(host) NOT IN {all_hosts:Array(String)}" if number == 0 else ""
+    more = f"{ON_LINE} AND (toString(host) IN {{hosts:Array(String)}} {others})"
+    return ask(store, question, lines, more, parameters)
+
+
+def ask(
+    store: Store, question: Question, lines: str, more: str, line_parameters: Mapping[str, Any]
+) -> pa.Table:
+    parameters = {**question.parameters, "pairwise": sorted(PAIRWISE), **line_parameters}
     entry, leave = "raw_entry", "raw_exit"
-    if fit is not None:
-        clocks = [clock for clock in fit.clocks if clock.is_corrected]
-        parameters |= {
-            "hosts": [clock.host for clock in clocks],
-            "offsets": [clock.offset_ns for clock in clocks],
-            "drifts": [clock.drift for clock in clocks],
-            "middle": fit.middle_ns,
-        }
+    if lines:
         entry += " - (" + AHEAD.format(time="raw_entry") + ")"
         leave += " - (" + AHEAD.format(time="raw_exit") + ")"
-    sql = JOIN.format(entry=entry, exit=leave, where=question.where, absent=ABSENT)
+    sql = JOIN.format(
+        entry=entry, exit=leave, lines=lines, more=more, where=question.where, absent=ABSENT
+    )
     settings = {
         **SETTINGS,
         # Rows lie in the order of the groups: one operation at a time is held, not all of them.

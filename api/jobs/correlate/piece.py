@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from alerts.window.clocks import align, correct
+from alerts.window.clocks import align
 from alerts.window.columns import Clock, ClockFit, Floats, Ints, Records, Step
+from alerts.window.common_clock import correct
 from alerts.window.slices import CLOCK_ROWS_MAX, some_operations
 from alerts.window.split import split
 from alerts.window.steps import Bounds, infer_bounds, measure_steps, to_work

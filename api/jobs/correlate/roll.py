@@ -12,8 +12,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from alerts.window.clocks import correct
 from alerts.window.columns import ClockFit
+from alerts.window.common_clock import correct
 from alerts.window.series import Places, Roller, members_of_lowest
 from alerts.window.slices import align_whole
 from api.base.metrics import ServiceMetrics

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from alerts.window.clocks import correct
 from alerts.window.columns import ClockFit, Floats, Ints, Operations, Records, Step
+from alerts.window.common_clock import correct
 from alerts.window.slices import PIECES, align_slices, align_whole, choose_slices, shrunk
 from alerts.window.split import medians, members_in, split
 from alerts.window.steps import (

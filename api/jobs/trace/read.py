@@ -9,8 +9,8 @@ import msgspec
 import pyarrow as pa
 
 from alerts.judge.incident import Incident
-from alerts.window.clocks import correct
 from alerts.window.columns import Records
+from alerts.window.common_clock import correct
 from alerts.window.model import JobWindow, Rank
 from alerts.window.steps import infer_bounds, measure_steps, to_work
 from api.base.errors import Problem

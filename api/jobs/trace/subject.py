@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from alerts.judge.incident import Turn
-from alerts.window.columns import ClockFit, Floats, Ints, Records
+from alerts.window.columns import ClockFit, Ints, Records
+from alerts.window.common_clock import HostClock, ahead_of, host_clocks
 from alerts.window.model import JobWindow
 from alerts.window.steps import Bounds
 from collector.contract.identity import PortId
@@ -78,40 +79,15 @@ class Ahead:
     """How far a host's clock is ahead of the common one; of several jobs on it by the first."""
 
     def __init__(self, *jobs: Sequence[ClockFit]) -> None:
-        self._clocks: dict[str, Bent] = {}
+        self._clocks: dict[str, HostClock] = {}
         for fits in jobs:
-            starts = np.array([fit.from_ns for fit in fits[1:]], dtype=np.int64)
-            middles = np.array([fit.middle_ns for fit in fits], dtype=np.int64)
-            own: dict[str, Bent] = {}
-            for number, fit in enumerate(fits):
-                for clock in fit.clocks:
-                    if clock.is_corrected:
-                        bare = Bent(starts, middles, np.zeros(len(fits)), np.zeros(len(fits)))
-                        bent = own.setdefault(clock.host, bare)
-                        bent.offset[number], bent.drift[number] = clock.offset_ns, clock.drift
-            self._clocks = own | self._clocks
+            self._clocks = host_clocks(fits) | self._clocks
 
     def corrected(self, host: str, time_ns: Ints) -> Ints:
         """Times by a host's clock as times on the common one."""
-        bent = self._clocks.get(host)
-        if bent is None:
-            return time_ns
-        fit = np.searchsorted(bent.starts_ns, time_ns, side="right")
-        elapsed = (time_ns - bent.middles_ns[fit]).astype(np.float64)
-        ahead = bent.offset[fit] + bent.drift[fit] * elapsed
-        moved: Ints = time_ns - np.rint(ahead).astype(np.int64)
-        return moved
+        return time_ns - ahead_of(self._clocks, host, time_ns)
 
     def corrected_one(self, host: str, time_ns: int) -> int:
         if host not in self._clocks:
             return time_ns
         return int(self.corrected(host, np.array([time_ns], dtype=np.int64))[0])
-
-
-class Bent(NamedTuple):
-    """A clock as straight lines, one for each stretch of time; all but the first have a start."""
-
-    starts_ns: Ints
-    middles_ns: Ints
-    offset: Floats
-    drift: Floats

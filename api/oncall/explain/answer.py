@@ -149,6 +149,8 @@ class ClockExplained(msgspec.Struct, frozen=True, kw_only=True):
     residual_ns: int
     bound_ns: int | None
     is_corrected: bool
+    is_known: bool = True
+    """False: it cannot be compared, and nothing is computed from it."""
 
 
 class StepColumns(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from alerts.window.clocks import correct
 from alerts.window.columns import Floats, Ints, Operations, Records
+from alerts.window.common_clock import correct
 from alerts.window.split import distinct, medians
 from alerts.window.steps import Work, measure_ranks, to_work
 from api.base.limits import CELL_MARKS_MAX, CELL_OPERATIONS_MAX, LOOK_RECORDS_MAX

@@ -538,7 +538,9 @@ def ladder_places(
 def explain_clocks(job: JobWindow, left: list[LeftOut]) -> list[ClockExplained]:
     """Every host's clock in every stretch; past EXPLAIN_CLOCKS_MAX the latest stretches'."""
     found = [
-        ClockExplained(from_ns=fit.from_ns, to_ns=fit.to_ns, **msgspec.structs.asdict(clock))
+        ClockExplained(
+            **{**msgspec.structs.asdict(clock), "from_ns": fit.from_ns, "to_ns": fit.to_ns}
+        )
         for fit in job.clocks
         for clock in fit.clocks
     ]

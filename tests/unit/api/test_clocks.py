@@ -4,8 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.window.clocks import align, correct
+from alerts.window.clocks import align
 from alerts.window.columns import Records
+from alerts.window.common_clock import correct
 from collector.contract.records import ABSENT
 from tests.worlds.collectives import clock_errors, make_records, shift_clocks
 

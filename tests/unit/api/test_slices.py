@@ -67,8 +67,9 @@ def fit(from_s: int, to_s: int, offset_ns: int, *, is_corrected: bool = True) ->
 
 
 def test_between_two_slices_a_clock_goes_from_one_offset_to_the_other() -> None:
-    first, between, last = bridged([fit(0, 10, 1_000), fit(110, 120, 5_000)])
+    before, first, between, last = bridged([fit(0, 10, 1_000), fit(110, 120, 5_000)])
     (clock,) = between.clocks
+    assert (before.to_ns, before.clocks[0].drift) == (first.from_ns - 1, clock.drift)
     assert (first.from_ns, last.to_ns) == (0, 120 * NS)
     assert (between.from_ns, between.to_ns) == (10 * NS + 1, 110 * NS - 1)
     assert clock.offset_ns == pytest.approx(3_000, abs=1)
@@ -89,7 +90,7 @@ def test_clocks_of_slices_are_found_from_some_operations(monkeypatch: pytest.Mon
     assert 0 < len(some_operations(records, 200)) < 400
     slices = [(START_NS + begin * NS, START_NS + (begin + 20) * NS) for begin in (80, 180, 360)]
     fits = align_slices(records, slices)
-    assert len(fits) == 5
+    assert len(fits) == 6
     for one in fits:
         found = np.array([clock.offset_ns for clock in one.clocks])
         assert np.abs(found - found.mean() - offsets).max() < 1e6

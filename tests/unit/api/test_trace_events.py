@@ -108,7 +108,7 @@ def test_hosts_clocks_are_corrected_by_the_fit_of_the_time() -> None:
 
     ahead = Ahead([fit(0, 10, 0.0), fit(1_000, 20, 0.1)])
     times = np.array([5, 999, 1_000, 1_100], dtype=np.int64)
-    assert ahead.corrected("node0", times).tolist() == [-5, 989, 980, 1_070]
+    assert ahead.corrected("node0", times).tolist() == [-5, 981, 982, 1_072]
     assert ahead.corrected_one("node0", 5) == -5
     assert ahead.corrected_one("other", 5) == 5
 
