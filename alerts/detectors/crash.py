@@ -9,7 +9,7 @@ whose first words are of a failure of its own is accused; one that first complai
 that prints nothing at all, is not. Launchers and kernels accuse by signal: SIGKILL and SIGSEGV are
 a process' own end, SIGABRT and SIGTERM are what watchdogs and launchers do to the others. Peers
 that name an address accuse its host where two of them do and it has not complained before. Where
-nobody is accused, the job died without a culprit, and that is the verdict.
+no process is accused, the job died without a culprit, and that is the verdict.
 
 *Assumptions.* Hosts' clocks agree to within seconds; orders within them are not used. The logs are
 of one run.
@@ -159,7 +159,7 @@ def is_ours(job: JobWindow | None, event: Event, named: Collection[str]) -> bool
     """Whether words can be of this job.
 
     A kernel speaks of all that runs on its host: it is heard where the job, or one of its processes
-    or launchers, names that host, and where nobody else says anything.
+    or launchers, names that host, and where no other process says anything.
     """
     host = short(event.labels.get(HOST, ""))
     hosts = {short(rank.host) for rank in job.ranks.values()} - {""} if job is not None else set()
@@ -226,7 +226,7 @@ def hosts_of(job: JobWindow | None, who: Who, events: Sequence[Event]) -> set[st
 
 
 def addresses_of(events: Sequence[Event]) -> dict[str, str]:
-    """The host of each address that hosts said is theirs; an address of two is nobody's."""
+    """The host of each address that hosts said is theirs; an address of two hosts names neither."""
     hosts: dict[str, set[str]] = {}
     for event in events:
         if event.kind == HOST_ADDRESS:
@@ -263,7 +263,7 @@ def by_own_words(job: JobWindow | None, speakers: Sequence[Said], size: int) -> 
         if (said := first[one.who]) is not None and role_of(said) in (PEER, END)
     ]
     failed = [one for one in failed if is_first(first[one.who], others)]
-    # A traceback in a file of nobody's may be one that the program has caught.
+    # A traceback in a file of no known process may be one that the program has caught.
     failed = [one for one in failed if has_place(one) or is_proven(one)] or failed
     if not failed:
         return None
@@ -308,7 +308,7 @@ def is_timed(event: Event) -> bool:
 
 
 def is_first(said: Event | None, others: Sequence[Event]) -> bool:
-    """Whether a failure may be the first: nobody had complained clearly before it.
+    """Whether a failure may be the first: no other process had complained clearly before it.
 
     A line without a time counts as early for what no other process can cause. Errors of a GPU also
     follow an abort, so they must be earlier than every complaint.

@@ -103,9 +103,13 @@ def detect_job(window: Window, job: JobWindow) -> list[Finding]:
     own = own_time(job)
     if own is None or np.isnan(own.excess_ns).all():
         return []
-    found = [one for one in suspects_of(job, own) if is_fault(window, job, own, one)]
-    accused = np.concatenate([one.rows for one in found]) if found else np.zeros(0, dtype=np.int64)
-    return [to_finding(window, job, own, one, accused) for one in found]
+    suspects = [one for one in suspects_of(job, own) if is_fault(window, job, own, one)]
+    costs = [lost_by(job, own, one) for one in suspects]
+    found = [pair for pair in zip(suspects, costs, strict=True) if is_felt(own, *pair)]
+    if not found:
+        return []
+    accused = np.concatenate([one.rows for one, _ in found])
+    return [to_finding(window, job, own, one, accused, cost) for one, cost in found]
 
 
 # Late ranks and hosts ----------------------------------------------------------------------------
@@ -220,6 +224,15 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
     return late_share(own, one) >= SHARE_LASTING
 
 
+def is_felt(own: OwnTime, one: Suspected, cost: Cost) -> bool:
+    """Whether the job loses as much as a rank must be late by.
+
+    Where peers meet in a collective of all ranks, it does. A pipeline hides most of what its stages
+    differ by, and of two copies one is always the later one.
+    """
+    return bool((own.pipeline[one.rows] < 0).all()) or cost.lost_share >= SHARE_MIN
+
+
 def began_inside(own: OwnTime, one: Suspected) -> bool:
     """Whether it was seen to be well before, and has become slower itself.
 
@@ -265,14 +278,12 @@ def late_share(own: OwnTime, one: Suspected) -> float:
 
 
 def to_finding(
-    window: Window, job: JobWindow, own: OwnTime, one: Suspected, accused: Ints
+    window: Window, job: JobWindow, own: OwnTime, one: Suspected, accused: Ints, cost: Cost
 ) -> Finding:
     stretch = one.stretch
     since, last = int(own.start_ns[stretch.first]), int(own.end_ns[stretch.last])
     culprit = culprit_of(job, own, one)
-    is_accused = np.zeros(len(own.ranks), dtype=bool)
-    is_accused[one.rows] = True
-    lasts = seen_last(job, own, is_accused, stretch)
+    lasts = seen_last(job, own, rows_of(own, one), stretch)
     data = data_wait(window, job, own, one)
     clarity = median_known(one.excess_ns[stretch.steps] / one.threshold_ns[stretch.steps])
     strength = stretch.consistency * (1 - 0.5 / max(clarity, 1.0)) * (1 - 0.5 ** (stretch.late / 2))
@@ -294,12 +305,13 @@ def to_finding(
             *((data,) if data is not None else ()),
         ),
         ruled_out=network_ruled_out(job, since, last),
-        cost=lost_by(job, own, is_accused, stretch),
+        cost=cost,
     )
 
 
-def lost_by(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch) -> Cost:
+def lost_by(job: JobWindow, own: OwnTime, one: Suspected) -> Cost:
     """What the accused cost; in a pipeline others wait for them in messages, stage after stage."""
+    accused, stretch = rows_of(own, one), one.stretch
     if (own.pipeline[accused] >= 0).any():
         factor = np.ones(own.outside_ns.shape)
         factor[accused] = np.minimum(1.0, own.peers_ns / np.maximum(own.outside_ns, 1.0))[accused]
@@ -307,6 +319,12 @@ def lost_by(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch) 
         if played is not None:
             return played
     return cost_of(job, own, accused, stretch)
+
+
+def rows_of(own: OwnTime, one: Suspected) -> Flags:
+    is_accused = np.zeros(len(own.ranks), dtype=bool)
+    is_accused[one.rows] = True
+    return is_accused
 
 
 def culprit_of(job: JobWindow, own: OwnTime, one: Suspected) -> Culprit:

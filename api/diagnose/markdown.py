@@ -1,6 +1,6 @@
 """The report for a ticket, in Markdown as GitHub, GitLab and Jira show it. Bounded in length.
 
-Names in it come from files: nothing in them becomes a heading, a link, or a mention of somebody.
+Names in it come from files: nothing in them becomes a heading, a link, or a mention of a user.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def reading(total_bytes: int) -> Iterator[tuple[Callable[[Found], None], Callabl
     if not sys.stderr.isatty():
         yield (lambda _: None), (lambda _: None)
         return
-    from rich.console import Console  # noqa: PLC0415 - where nobody looks it is not needed
+    from rich.console import Console  # noqa: PLC0415 - without a terminal it is not needed
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         DownloadColumn,

@@ -2,8 +2,8 @@
 
 Prometheus evaluates both sides of an operator, whatever the first one gave, and refuses the query
 if the second one is wrong. So a side may be left out only if it can neither fail nor leave a note,
-whatever the series are: then nobody can see whether it was evaluated. Bounds (QUERY_SAMPLES_MAX)
-do not count: not to reach them is the purpose.
+whatever the series are: then no answer shows whether it was evaluated. Bounds
+(QUERY_SAMPLES_MAX) do not count: not to reach them is the purpose.
 
 What is not known here to be quiet is evaluated, so that a function is right before it is fast.
 """
@@ -238,6 +238,6 @@ def _identity_of_either(node: Binary) -> Identity | None:
 
 
 def is_decided_by_empty_left(node: Binary) -> bool:
-    """Whether an empty left side makes the result empty, and nobody misses the right side."""
+    """Whether an empty left side makes the result empty, and the right side can be left out."""
     filled = node.matching.fill_left is not None or node.matching.fill_right is not None
     return node.operator != "or" and not filled and is_quiet(node.right)

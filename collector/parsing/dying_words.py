@@ -5,7 +5,7 @@ of its program, a signal). A process that lost others or waited for them in vain
 victim, whatever it prints). What follows a failure (*after*). The end of a job from outside
 (*end*). Only the first accuses whom it is about.
 
-Two lines accuse nobody though they name a rank. `Received a dump signal due to a collective timeout
+Two lines name a rank and accuse none. `Received a dump signal due to a collective timeout
 from rank 1`: rank 1 was the first to notice. `[3] joined but didn't finish collective #42`: of a
 rank whose watchdog has stopped to report. Of our own eight ranks of which one was killed (PyTorch
 2.11, NCCL 2.28.9), both name neighbours of the dead one.
@@ -233,7 +233,7 @@ PEER_ERRORS = re.compile(
     r"|by signal: Terminated|SIGTERM|exited unexpectedly|^EOFError|CancelledError|ray\.exceptions"
 )
 """Exceptions with such a text follow from another process, or from the launcher that ends all after
-the first failure (a data loader's worker that was terminated): they accuse nobody."""
+the first failure (a data loader's worker that was terminated): they accuse no process."""
 CUDA_ERRORS = re.compile(
     r"CUDA (?:driver )?error|cuda runtime error|AcceleratorError|CUBLAS_|CUDNN_|cudaError"
     r"|device-side assert"

@@ -2,7 +2,7 @@
 
 One `LastWords` reads one stream, which may hold one rank's output or that of all. A line is the
 rank's whose prefix it has (`[rank3]:`, `[default3]:`, NCCL's `host:pid:thread`); one without a
-prefix is the only rank's of the stream, and nobody's where there are several. What a line means:
+prefix is the only rank's of the stream, and no rank's where there are several. What a line means:
 `collector.parsing.dying_words`.
 
 Times are whole seconds. PyTorch's stamps have nanoseconds, but its seconds and their fractions come
@@ -180,7 +180,7 @@ class LastWords:
         if speaker not in self._speakers:
             self._speakers[speaker] = None
             if len(self._speakers) > SPEAKERS_MAX:
-                # Two are enough to know that a line without a prefix is nobody's.
+                # Two are enough to know that a line without a prefix is no known rank's.
                 self._speakers.popitem(last=False)
         return speaker, text
 

@@ -1,7 +1,7 @@
 """A job in a short stretch of time, reduced to what heat maps and timelines show of it.
 
 Half an hour of a job of 256 ranks are five million records, and all but the last seconds of them
-are the same each time that somebody looks. So they are looked at piece by piece, and of a piece
+are the same at each look. So they are looked at piece by piece, and of a piece
 only the steps that end in it, the ranks' lateness and some medians are kept: a thousandth. A piece
 is read with some time before and after, so that steps and operations which reach beyond its edges
 are whole, and it has its own fit of the hosts' clocks. What it has depends on the store alone,
@@ -243,8 +243,8 @@ def reduce_work(
     work: JobWork, bounds: Bounds | None, span: Span, read: Span, wanted: Wanted, number: int
 ) -> Piece:
     window, pulse = work.window, find_pulse(bounds)
-    nobody = np.zeros(0, dtype=np.int64)
-    ranks, spent_ranks, start_ns, end_ns = nobody, nobody, nobody, nobody
+    none = np.zeros(0, dtype=np.int64)
+    ranks, spent_ranks, start_ns, end_ns = none, none, none, none
     values: dict[Quantity, Singles] = {}
     steps: list[Step] = []
     together = 1
