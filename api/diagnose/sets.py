@@ -21,6 +21,10 @@ RUNS_APART_NS = 6 * 3_600_000_000_000
 """Six hours: files of one folder that are further apart are of two runs. A watchdog waits for half
 an hour, and profiles of one run are taken within hours."""
 
+ZONES_APART_NS = 26 * 3_600_000_000_000
+"""The furthest time zones are 26 hours apart. A rank that a run lacks may be of a host with such a
+clock."""
+
 
 class Collection(msgspec.Struct, kw_only=True):
     """Files of one format about the same process groups: one job's, one file per rank."""
@@ -130,7 +134,16 @@ def is_one_run(
         return False
     if file.default_group and collection.default_group not in ("", file.default_group):
         return False
-    return is_near(collection, first_ns, last_ns, RUNS_APART_NS)
+    apart = ZONES_APART_NS if is_missing_rank(collection, file) else RUNS_APART_NS
+    return is_near(collection, first_ns, last_ns, apart)
+
+
+def is_missing_rank(collection: Collection, file: ProcessFile) -> bool:
+    """Whether a file says that it is of the same ranks and is of one that the set still lacks."""
+    same_group = file.default_group and file.default_group == collection.default_group
+    same_size = file.world_size and file.world_size == collection.world_size
+    is_new = file.rank is not None and file.rank not in collection.ranks
+    return bool(is_new and (same_group or same_size))
 
 
 def is_near(

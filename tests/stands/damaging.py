@@ -1,4 +1,4 @@
-"""Captures that are damaged on purpose: ranks absent, files cut off or missing, times of 1970.
+"""Captures that are damaged on purpose: ranks absent, files cut off or missing, wrong times.
 
 What people have is seldom whole. Each damage is a choice of a capture's files, and `diagnose` must
 name the culprit or honestly nobody: never an innocent with more than CONFIDENCE_MAX, one job where
@@ -40,6 +40,9 @@ CONFIDENCE_MAX = 0.5
 RANKS_MIN = 3
 RUN_SECONDS = 1_200
 """Some hundred damages of one capture, beside other work."""
+HOUR_NS = 3_600 * 1_000_000_000
+ZONES = (-11.0, -8.0, -5.0, -1.0, 1.0, 2.0, 5.5, 8.0, 12.0, 14.0)
+"""Hours by which a host in another time zone is off."""
 RANK_IN_NAME = re.compile(r"(?:node|rank|dump_|rank_)(\d+)")
 SHARED = ("openmetrics", "truth.json")
 """In the names of files that are no rank's own."""
@@ -55,6 +58,9 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
     """Of those kept: cut off in the middle."""
     changed_ns: int | None = None
     """When all files claim to be changed; None: as it is."""
+    ahead: tuple[str, ...] = ()
+    """Of those kept: written by a clock that was ahead by ``ahead_ns``."""
+    ahead_ns: int = 0
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +129,18 @@ def damages_of(run: Path, count: int) -> list[Damage]:
         kept = tuple(p for p in whole if p != place)
         found.append(Damage(kind="missing", what=place, kept=kept))
         found.append(Damage(kind="cut", what=place, kept=whole, cut=(place,)))
+    for hours in dice.sample(ZONES, min(count // 2, len(ZONES))):
+        rank = dice.choice(ranks)
+        ahead = tuple(place for place, own in files.items() if own == rank)
+        found.append(
+            Damage(
+                kind="zone",
+                what=f"rank {rank} by {hours:g} h",
+                kept=whole,
+                ahead=ahead,
+                ahead_ns=int(hours * HOUR_NS),
+            )
+        )
     return found
 
 
@@ -145,6 +163,7 @@ class RememberingLoader(Loader):
 
     parsed: dict[tuple[str, bool, int], list[Record | ParseError]]
     is_cut = False
+    ahead_ns = 0
 
     def _parse(
         self, reader: Format, stream: BinaryIO, account: FileRead, found: Found
@@ -161,7 +180,19 @@ class RememberingLoader(Loader):
             if isinstance(record, ParseError):
                 account.note(str(record))
             else:
-                yield record
+                yield moved(record, self.ahead_ns)
+
+
+def moved(record: Record, ahead_ns: int) -> Record:
+    """The record as a clock that is ahead would have written it."""
+    if not ahead_ns:
+        return record
+    times = {
+        name: value + ahead_ns
+        for name in ("time_ns", "entry_ns", "exit_ns", "enqueue_ns", "start_ns", "end_ns")
+        if (value := getattr(record, name, None)) is not None
+    }
+    return msgspec.structs.replace(record, **times)
 
 
 def run_damages(run: Path, damages: Sequence[Damage]) -> list[Outcome]:
@@ -189,14 +220,14 @@ def answers(run: Path, damages: Sequence[Damage]) -> Iterator[Outcome]:
     words = parser.parse_args([str(run)])
     with temporary_folder() as folder, throw_away_store(folder / "store") as store:
         for damage in damages:
-            for table in ("collectives", "steps", "events", "samples", "series"):
-                store._writer.command(f"TRUNCATE TABLE {table}")
+            empty(store)
             loader = RememberingLoader(store)
             for place in sorted(damage.kept):
                 one, data = found[place], bytes_of[place]
                 if damage.changed_ns is not None:
                     one = msgspec.structs.replace(one, changed_ns=damage.changed_ns)
                 loader.is_cut = place in damage.cut
+                loader.ahead_ns = damage.ahead_ns if place in damage.ahead else 0
                 data = data[: len(data) // 2] if loader.is_cut else data
                 loader.read(one, io.BytesIO(data), lambda _: None)
             report = look(words, to_time_range(None, None), store, loader.finish(), None, Phases())
@@ -256,7 +287,7 @@ def judge_outcome(truth: dict[str, Any], whole: Outcome, outcome: Outcome) -> Ju
     if len(outcome.jobs) > max(1, len(whole.jobs)):
         faults.append(f"{len(outcome.jobs)} jobs of {len(whole.jobs)}")
     total, of = (sum(job["collectives"] for job in one.jobs) for one in (outcome, whole))
-    if total > of and outcome.damage.kind in ("ranks", "missing", "cut", "1970"):
+    if total > of and outcome.damage.kind in ("ranks", "missing", "cut", "1970", "zone"):
         faults.append(f"{total} collectives of {of}")
     for job in outcome.jobs:
         wrong = [
