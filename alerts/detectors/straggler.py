@@ -36,7 +36,7 @@ from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
 from alerts.signals.late import LateStretch, find_stretch
 from alerts.signals.replay import cost_of, labels_of, seen_last
-from alerts.signals.what_if import cost_by_play
+from alerts.signals.what_if import cost_by_play, what_if
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Window
 from alerts.window.statistics import median_known
@@ -104,8 +104,11 @@ def detect_job(window: Window, job: JobWindow) -> list[Finding]:
     if own is None or np.isnan(own.excess_ns).all():
         return []
     suspects = [one for one in suspects_of(job, own) if is_fault(window, job, own, one)]
-    costs = [lost_by(job, own, one) for one in suspects]
-    found = [pair for pair in zip(suspects, costs, strict=True) if is_felt(own, *pair)]
+    found = [
+        (one, cost)
+        for one in suspects
+        if is_felt(own, one, cost := lost_by(job, own, one), suspects)
+    ]
     if not found:
         return []
     accused = np.concatenate([one.rows for one, _ in found])
@@ -224,13 +227,33 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
     return late_share(own, one) >= SHARE_LASTING
 
 
-def is_felt(own: OwnTime, one: Suspected, cost: Cost) -> bool:
-    """Whether the job loses as much as a rank must be late by.
+def is_felt(own: OwnTime, one: Suspected, cost: Cost, suspects: Sequence[Suspected]) -> bool:
+    """Whether the job loses as much by it as a rank must be late by.
 
     Where peers meet in a collective of all ranks, it does. A pipeline hides most of what its stages
-    differ by, and of two copies one is always the later one.
+    differ by, and of two copies one is always the later one. Of two slow ranks each hides the
+    other's cost: then it counts what one would still cost if the others were well.
     """
-    return bool((own.pipeline[one.rows] < 0).all()) or cost.lost_share >= SHARE_MIN
+    if (own.pipeline[one.rows] < 0).any() or cost.lost_share >= SHARE_MIN:
+        return True
+    others = np.zeros(len(own.ranks), dtype=bool)
+    for each in suspects:
+        if each is not one:
+            others |= rows_of(own, each)
+    if not others.any():
+        return False
+    every = what_if(own, as_peers(own, others | rows_of(own, one)), one.stretch.steps)
+    rest = what_if(own, as_peers(own, others), one.stretch.steps)
+    if every is None or rest is None:
+        return False
+    return every.saved_share - rest.saved_share >= SHARE_MIN
+
+
+def as_peers(own: OwnTime, ranks: Flags) -> Floats:
+    """What times of these ranks are multiplied with to be their peers', [ranks, steps]."""
+    factor = np.ones(own.outside_ns.shape)
+    factor[ranks] = np.minimum(1.0, own.peers_ns / np.maximum(own.outside_ns, 1.0))[ranks]
+    return factor
 
 
 def began_inside(own: OwnTime, one: Suspected) -> bool:
@@ -313,9 +336,7 @@ def lost_by(job: JobWindow, own: OwnTime, one: Suspected) -> Cost:
     """What the accused cost; in a pipeline others wait for them in messages, stage after stage."""
     accused, stretch = rows_of(own, one), one.stretch
     if (own.pipeline[accused] >= 0).any():
-        factor = np.ones(own.outside_ns.shape)
-        factor[accused] = np.minimum(1.0, own.peers_ns / np.maximum(own.outside_ns, 1.0))[accused]
-        played = cost_by_play(job, own, factor, stretch.steps)
+        played = cost_by_play(job, own, as_peers(own, accused), stretch.steps)
         if played is not None:
             return played
     return cost_of(job, own, accused, stretch)
