@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Set as AbstractSet
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -42,6 +43,10 @@ SAME_SET = "~files that lie together"
 
 RANKS_LISTED_MAX = 1 << 20
 """Ranks of a group that are listed: ten times the largest job there is. A file may claim more."""
+PLACES_MAX = 1 << 22
+"""The same of all groups of a set of files together."""
+UNREAD_MAX = 10_000
+"""Ranks that were not read and are named one by one."""
 RANK_END = 1 << 31
 """Ranks are below it."""
 SHARED_TIME_MIN = 0.5
@@ -67,7 +72,9 @@ class Job(msgspec.Struct, kw_only=True):
     by_source: dict[str, set[int]] = {}
     """The job's ranks that each source has something of."""
     numbers: frozenset[int] = frozenset()
-    """The ranks that are known to exist, as far as their numbers are."""
+    """Ranks that files name."""
+    world: int = 0
+    """Ranks below it are known to exist, whether a file names them or not."""
     size: int = 0
     """How many there are at least."""
     guessed: frozenset[int] = frozenset()
@@ -98,6 +105,12 @@ class Job(msgspec.Struct, kw_only=True):
     def said_ranks(self) -> dict[tuple[str, int], int]:
         """Those of ``job_ranks`` that a file says: what readers may see."""
         return {one: rank for one, rank in self.job_ranks.items() if rank not in self.guessed}
+
+    def lacks(self, seen: AbstractSet[int]) -> list[int]:
+        """The ranks that are known to exist and are not among these; UNREAD_MAX at most."""
+        below = (rank for rank in range(self.world) if rank not in seen)
+        above = sorted(rank for rank in self.numbers if rank >= self.world and rank not in seen)
+        return list(islice(chain(below, above), UNREAD_MAX))
 
     @property
     def places(self) -> dict[int, JobRank]:
@@ -179,7 +192,6 @@ def count_ranks(job: Job) -> None:
         if each.ranks == job.found.ranks and all(one.job_rank == one.rank for one in each.members)
     ]
     numbers = {*known.values(), *(rank for some in by_source.values() for rank in some)}
-    numbers |= set(range(min(max(worlds, default=0), RANKS_LISTED_MAX)))
     sizes = [job.found.ranks, *(size for each in job.collections for size in each.sizes.values())]
     # Those that a communicator lacks are none of the processes that were seen.
     lacking = max((each.ranks - len(each.members) for each in job.found.communicators), default=0)
@@ -187,7 +199,9 @@ def count_ranks(job: Job) -> None:
     most_seen = max((len(ranks) for ranks in by_source.values()), default=0)
     job.by_source = by_source
     job.numbers = frozenset(numbers - job.guessed)
-    job.size = max([*sizes, *worlds, len(job.numbers), most_seen])
+    job.world = max(worlds, default=0)
+    named = job.world + sum(rank >= job.world for rank in job.numbers)
+    job.size = max([*sizes, named, most_seen])
 
 
 def set_apart(job: Job) -> None:
@@ -490,10 +504,14 @@ def known_groups(collection: Collection) -> dict[str, tuple[int, ...]]:
     for (communicator, rank), job_rank in collection.job_ranks.items():
         if rank < RANKS_LISTED_MAX:
             ranks.setdefault(communicator, {})[rank] = job_rank
-    return {
-        communicator: tuple(known.get(place, -1) for place in range(max(known) + 1))
-        for communicator, known in ranks.items()
-    }
+    found: dict[str, tuple[int, ...]] = {}
+    left = PLACES_MAX
+    for communicator, known in ranks.items():
+        size = max(known) + 1
+        if size <= left:
+            left -= size
+            found[communicator] = tuple(known.get(place, -1) for place in range(size))
+    return found
 
 
 def add_attributes(jobs: Iterable[Job], events: Iterable[Event]) -> None:

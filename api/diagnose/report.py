@@ -28,8 +28,6 @@ STEPS_MAX = 200_000
 """Steps in the report: two days of a step each second."""
 JOBS_MAX = 64
 """Jobs that are analysed, the largest: a folder of a week has a few dozen."""
-UNREAD_MAX = 10_000
-"""Ranks that were not read and are named one by one."""
 PROFILES_MAX = 10_000
 """Profiles in the report: one for each rank of the largest jobs."""
 PENDING_MAX = 10_000

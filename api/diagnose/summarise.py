@@ -21,7 +21,6 @@ from api.diagnose.report import (
     PENDING_MAX,
     PROFILES_MAX,
     STEPS_MAX,
-    UNREAD_MAX,
     CollectiveReport,
     CommunicatorReport,
     JobReport,
@@ -244,13 +243,13 @@ def count_read(analysis: Analysis) -> RanksRead:
     job, early = analysis.job, ended_early(analysis)
     seen = {rank for ranks in job.by_source.values() for rank in ranks}
     # One without a number may be any of those that nothing else was read of.
-    unread = [] if seen & job.guessed else sorted(job.numbers - seen)
+    unread = [] if seen & job.guessed else job.lacks(seen)
     cut = sorted(rank for each in job.collections for rank in each.cut)
     return RanksRead(
         known=job.size,
         count=count_seen(job),
         read=sorted(seen - job.guessed),
-        unread=unread[:UNREAD_MAX],
+        unread=unread,
         by_source={
             source: sorted(ranks - job.guessed) for source, ranks in sorted(job.by_source.items())
         },

@@ -34,8 +34,6 @@ from collector.parsing.last_words import HOST_ADDRESS, LAST_WORDS
 STEP_SECONDS_MIN = 0.01
 """Counters in files may be read a hundred times a second; nothing reads them more often."""
 CELLS = 4_000
-UNREAD_MAX = 10_000
-"""Ranks that were not read and are named one by one."""
 
 SAID = (LAST_WORDS, HOST_ADDRESS)
 
@@ -181,7 +179,7 @@ def job_window(
         job=job.name,
         size=job.size,
         ranks_read=len(timed) if analysis.choice.source else None,
-        unread=[] if timed & job.guessed else sorted(job.numbers - timed)[:UNREAD_MAX],
+        unread=[] if timed & job.guessed else job.lacks(timed),
         guessed=job.guessed,
         dumped=dumped_ranks(job),
         ranks=ranks,
