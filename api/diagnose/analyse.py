@@ -12,6 +12,7 @@ import numpy as np
 from alerts.window.clocks import align, operation_index
 from alerts.window.columns import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
 from alerts.window.common_clock import ahead_of, correct, host_clocks
+from alerts.window.counted import with_common_numbers
 from alerts.window.split import joinable, lateness, medians, split, starts_of
 from alerts.window.steps import (
     Bounds,
@@ -129,6 +130,8 @@ def analyse_job(store: ThrowAwayStore, job: Job, within: TimeRange) -> Analysis:
     if count:
         raw = query_records(store, question, keep_one_in=kept_one_in, columns=columns)
         records = placed(raw, job)
+    if choice.source in COUNTED and kept_one_in == 1:
+        records = with_common_numbers(records)
     far: dict[str, int] = {}
     if choice.is_estimate:
         records, far = leaving_together(records)
@@ -190,6 +193,8 @@ def choose_source(store: ThrowAwayStore, job: Job, within: TimeRange) -> Choice:
     return Choice(None, everything, "no file records when ranks entered and left collectives")
 
 
+COUNTED = frozenset({"kineto"})
+"""Sources in which collectives may have no numbers, and were counted."""
 PREFERENCES = (
     ("nccl_inspector", "kernel", "NCCL Inspector saw each kernel start and end"),
     ("kineto", "timed", "kernel times of profiler traces; no Inspector log has them"),
