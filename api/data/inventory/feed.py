@@ -27,6 +27,10 @@ TOUCH_SECONDS: Final = 30
 """A thing that is seen all the time moves its `last_seen` this often: the 12,500 hosts of a hundred
 thousand GPUs then cost the database some 400 rows a second."""
 TOUCH: Final = timedelta(seconds=TOUCH_SECONDS)
+PART_TOUCH: Final = timedelta(seconds=4 * TOUCH_SECONDS)
+"""The same of devices and ports, most of all things: a port's state is believed for ten minutes
+(`api.fabric.read.STATE_BELIEVED`). Cables and jobs are noted as often as hosts: a neighbour counts
+as replaced after 90 s."""
 PENDING_MAX: Final = 400_000
 """Things that wait for the database: such a cluster with all its devices, about 300 MB.
 Past it a new thing is dropped and counted; it is noted when it is next seen."""
@@ -155,7 +159,7 @@ class InventoryFeed:
     def _note(self, sighting: Sighting, now: datetime) -> None:
         """Let a sighting wait for the next flush, unless it was noted just now; needs the lock."""
         touched = self._known.get(sighting)
-        if touched is not None and now - touched < TOUCH:
+        if touched is not None and now - touched < touch_of(sighting):
             return
         if sighting not in self._pending and len(self._pending) >= PENDING_MAX:
             self.dropped += 1
@@ -245,6 +249,11 @@ class InventoryFeed:
         """Let a run wait again, before what came meanwhile; needs the lock."""
         later = self._runs.get((run.agent, run.boot))
         self._runs[run.agent, run.boot] = run.followed_by(later) if later else run
+
+
+def touch_of(sighting: Sighting) -> timedelta:
+    is_part = sighting.device and sighting.link is None and not sighting.job
+    return PART_TOUCH if is_part else TOUCH
 
 
 def take(waiting: dict[Key, Item]) -> list[Item]:

@@ -9,8 +9,8 @@ import pytest
 from api.data.inventory import feed as feed_module
 from api.data.inventory.batches import SEQUENCE_MAX, BatchRun
 from api.data.inventory.engine import InventoryRefusedError
-from api.data.inventory.feed import TOUCH_SECONDS, InventoryFeed
-from api.data.inventory.sightings import Observation, Sighting
+from api.data.inventory.feed import PART_TOUCH, TOUCH_SECONDS, InventoryFeed
+from api.data.inventory.sightings import LinkEnd, Observation, Sighting
 from collector.contract.catalog import Catalog, parse_catalog_file
 from collector.contract.errors import InventoryError
 from collector.contract.identity import Labels, canonical_labels
@@ -139,11 +139,19 @@ def test_a_known_thing_is_written_again_only_after_a_while(
     for _ in range(3):
         sighted(feed, nic("h1"))
         feed.run_once()
+        clock.move(PART_TOUCH.total_seconds() / 2)
+    assert [item.last_seen for item in keeper.observations] == [START, START + PART_TOUCH]
+
+
+def test_cables_and_jobs_are_written_as_often_as_hosts(
+    feed: InventoryFeed, keeper: FakeKeeper, clock: Clock
+) -> None:
+    cable = Sighting(host="h1", link=LinkEnd(device="eth0", port="1", method="lldp"))
+    for _ in range(3):
+        feed.seen([cable, Sighting(host="h1", job="j", rank=0)])
+        feed.run_once()
         clock.move(TOUCH_SECONDS / 2)
-    assert [item.last_seen for item in keeper.observations] == [
-        START,
-        START + timedelta(seconds=TOUCH_SECONDS),
-    ]
+    assert len(keeper.observations) == 4
 
 
 def test_last_seen_of_a_host_moves_while_batches_arrive(
@@ -169,13 +177,13 @@ def test_nothing_is_lost_while_the_database_is_away(
         sighted(feed, nic("h1"))
         feed.batch(agent="a", boot="b", sequence=sequence, received_at=clock(), host="h1")
         feed.run_once()
-        clock.move(TOUCH_SECONDS)
+        clock.move(PART_TOUCH.total_seconds())
     assert feed.pending == 3, "one interface, one host and one run of batches"
     assert feed.errors == 6
     keeper.away = False
     feed.run_once()
     assert {(item.first_seen, item.last_seen) for item in keeper.observations} == {
-        (START, START + timedelta(seconds=2 * TOUCH_SECONDS))
+        (START, START + 2 * PART_TOUCH)
     }
     assert [(run.first, run.last, run.missing) for run in keeper.runs] == [(1, 5, 2)]
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
