@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from api.base.edited import Stamp, is_being_written, stamp_of
 from api.fabric.file import TopologyDocument, naming, read_file, topology_of
@@ -29,8 +30,12 @@ if TYPE_CHECKING:  # it brings SQLAlchemy, which `diagnose` does not need
     from api.data.inventory.repository import Inventory
 
 CACHE_SECONDS: Final = 5.0
-"""How old an answer may be. Cables move more slowly, and to build a topology of 4,096 hosts takes
-seconds."""
+"""How old an answer may be at least: cables move more slowly."""
+CACHE_SECONDS_MAX: Final = 300.0
+"""And at most: half of the time for which the state of a port is believed."""
+BUILDS: Final = 40
+"""It is kept for so many times the CPU time that it took: verdicts ask for it in every round, and
+to build it may take a fortieth of a core. That is 20 s for 64 hosts."""
 
 MOMENTS_CACHED_MAX: Final = 4
 """Least recently used go; up to 300 MB each: the present, and past ones for comparison."""
@@ -116,6 +121,23 @@ class WrittenFile:
             return known[1]
 
 
+class Kept(NamedTuple):
+    """A topology, when it was begun and for how long it is good."""
+
+    started: float
+    seconds: float
+    built: BuiltTopology
+
+
+def kept_seconds(cpu_seconds: float) -> float:
+    """For how long a topology is kept that took so much CPU time.
+
+    >>> kept_seconds(0.01), kept_seconds(0.5), kept_seconds(60.0)
+    (5.0, 20.0, 300.0)
+    """
+    return min(max(CACHE_SECONDS, BUILDS * cpu_seconds), CACHE_SECONDS_MAX)
+
+
 class TopologyCache:
     """Thread-safe; one request builds, the others wait: dashboards open together build once."""
 
@@ -129,18 +151,18 @@ class TopologyCache:
         self._sound: TopologyDocument | None = None
         """The last content of the file that made a topology."""
         self._lock = threading.Lock()
-        self._built: OrderedDict[dt.datetime | None, tuple[float, BuiltTopology]] = OrderedDict()
+        self._built: OrderedDict[dt.datetime | None, Kept] = OrderedDict()
 
     def at(self, moment: dt.datetime | None) -> BuiltTopology:
-        """The topology at a moment, or now; at most CACHE_SECONDS old."""
+        """The topology at a moment, or now; not much older than CACHE_SECONDS, by what it costs."""
         with self._lock:
             kept = self._built.get(moment)
-            if kept is not None and 0 <= self._clock() - kept[0] < CACHE_SECONDS:
+            if kept is not None and 0 <= self._clock() - kept.started < kept.seconds:
                 self._built.move_to_end(moment)
-                return kept[1]
-            started = self._clock()
+                return kept.built
+            started, cpu = self._clock(), time.thread_time()
             built = BuiltTopology(self._read(moment))
-            self._built[moment] = (started, built)
+            self._built[moment] = Kept(started, kept_seconds(time.thread_time() - cpu), built)
             self._built.move_to_end(moment)
             while len(self._built) > MOMENTS_CACHED_MAX:
                 self._built.popitem(last=False)

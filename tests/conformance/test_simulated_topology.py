@@ -93,7 +93,7 @@ def watch(folder: Path, topology: Topology, start_ns: int) -> Iterator[Watched]:
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(works, "PORTS_SECONDS", 0.1)
-    monkeypatch.setattr(cache, "CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(cache, "CACHE_SECONDS_MAX", 0.0)
 
 
 # What was simulated ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from api.data.inventory.sightings import Observation, sight
-from api.fabric.cache import CACHE_SECONDS
+from api.fabric.cache import CACHE_SECONDS_MAX
 from api.http.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import Labels, PortId
@@ -59,7 +59,7 @@ class Fabric:
         self.service.inventory.observe(
             [Observation.at(sighting, moment) for sighting in found if sighting is not None]
         )
-        self.clock.ahead_s += 2 * CACHE_SECONDS
+        self.clock.ahead_s += CACHE_SECONDS_MAX
 
 
 @pytest.fixture(scope="module")
@@ -316,5 +316,5 @@ def test_a_plan_is_read_anew_when_it_changes(fabric: Fabric) -> None:
 def test_an_answer_is_kept_for_a_few_seconds(fabric: Fabric) -> None:
     first = fabric.json("/v1/topology", host="node0001")["at"]
     assert fabric.json("/v1/topology", host="node0002")["at"] == first
-    fabric.clock.ahead_s += 2 * CACHE_SECONDS
+    fabric.clock.ahead_s += CACHE_SECONDS_MAX
     assert fabric.json("/v1/topology", host="node0001")["at"] != first

@@ -10,7 +10,7 @@ import pytest
 from api.base import edited
 from api.base.edited import SETTLED_SECONDS
 from api.data.inventory.repository import Inventory
-from api.fabric.cache import CACHE_SECONDS, MOMENTS_CACHED_MAX, TopologyCache, WrittenFile
+from api.fabric.cache import CACHE_SECONDS_MAX, MOMENTS_CACHED_MAX, TopologyCache, WrittenFile
 from api.fabric.file import (
     Pattern,
     PatternKind,
@@ -178,13 +178,13 @@ def test_a_file_stands_in_where_nobody_can_be_asked(
         assert (cache.plan(), cache.at(None)) == (Plan(), built)
         ways = built.spread([(PortId("node-0", "mlx5_0", "1"), PortId("x", "y", "z"))])
         assert ways.start.tolist() == [0, 0]
-        now += 2 * CACHE_SECONDS
+        now += CACHE_SECONDS_MAX
         cables.write_text("[[links]]\n")
         with pytest.raises(SettingsError, match=r"cables\.toml: .*missing"):
             TopologyCache(inventory, lambda: now, file=str(cables)).at(None)
         assert LEAF_PORT in cache.at(None).topology.link_of, "as it was last sound"
         cables.unlink()
-        now += 2 * CACHE_SECONDS
+        now += CACHE_SECONDS_MAX
         assert LEAF_PORT in cache.at(None).topology.link_of
         (kept,) = inventory.quarantine.latest()
         assert (kept.road, kept.count) == ("topology", 2)
