@@ -6,6 +6,7 @@ little else. So a file is put to others by its folder, its time, its process and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,9 @@ an hour, and profiles of one run are taken within hours."""
 ZONES_APART_NS = 26 * 3_600_000_000_000
 """The furthest time zones are 26 hours apart. A rank that a run lacks may be of a host with such a
 clock."""
+
+
+GROUP_OF_MEMBERS = re.compile(r"pg:[^:]+:[0-9a-f]+")
 
 
 class Collection(msgspec.Struct, kw_only=True):
@@ -75,6 +79,12 @@ class ProcessFile(msgspec.Struct, kw_only=True):
     steps: list[StepSpan] = []
     events: list[Event] = []
     collection: Collection | None = None
+
+    def groups(self) -> set[str]:
+        """Its process groups whose names have a hash of their members."""
+        named = {record.communicator for record in self.collectives}
+        named |= {event.labels.get(COMMUNICATOR, "") for event in self.events}
+        return {name for name in named if GROUP_OF_MEMBERS.fullmatch(name)}
 
     def times(self) -> Iterator[int]:
         yield from (record.time_ns for record in self.collectives)
@@ -140,10 +150,11 @@ def is_one_run(
 
 def is_missing_rank(collection: Collection, file: ProcessFile) -> bool:
     """Whether a file says that it is of the same ranks and is of one that the set still lacks."""
-    same_group = file.default_group and file.default_group == collection.default_group
-    same_size = file.world_size and file.world_size == collection.world_size
-    is_new = file.rank is not None and file.rank not in collection.ranks
-    return bool(is_new and (same_group or same_size))
+    if file.rank is None or file.rank in collection.ranks:
+        return False
+    if file.world_size and file.world_size == collection.world_size:
+        return True
+    return any(f"{group}{collection.suffix}" in collection.sizes for group in file.groups())
 
 
 def is_near(

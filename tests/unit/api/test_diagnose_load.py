@@ -275,3 +275,23 @@ def test_lines_of_a_file_of_1970_are_of_the_time_of_the_others(
     assert account.counts == {"events": 1}
     assert event["labels"]
     assert event["time_ns"] == NOW_NS
+
+
+def test_a_rank_that_the_run_lacks_may_be_of_a_host_in_another_time_zone() -> None:
+    """Of a rank that is there already, or of other groups, it is another run."""
+    hours = DAY_NS // 2
+    collections = Collections()
+
+    def placed(rank: int, later_ns: int, group: str = "pg:0:aa") -> int:
+        file = dump("fr", rank, NOW_NS + later_ns)
+        file.collectives = [
+            msgspec.structs.replace(one, communicator=group) for one in file.collectives
+        ]
+        found = collections.place(file)
+        found.sizes.setdefault(group + found.suffix, 8)
+        return found.number
+
+    assert [placed(0, 0), placed(1, 0), placed(2, hours), placed(3, 0)] == [1, 1, 1, 1]
+    assert placed(1, -hours) == 2
+    assert placed(4, 4 * hours) == 3
+    assert placed(5, -hours, "pg:0:bb") == 4
