@@ -294,4 +294,4 @@ def test_a_rank_that_the_run_lacks_may_be_of_a_host_in_another_time_zone() -> No
     assert [placed(0, 0), placed(1, 0), placed(2, hours), placed(3, 0)] == [1, 1, 1, 1]
     assert placed(1, -hours) == 2
     assert placed(4, 4 * hours) == 3
-    assert placed(5, -hours, "pg:0:bb") == 4
+    assert placed(5, -2 * hours, "pg:0:bb") == 4
