@@ -36,7 +36,7 @@ from api.diagnose.summarise import (
     summarise_read,
 )
 from api.diagnose.throw_away import ThrowAwayStore, throw_away_store
-from api.diagnose.verdicts import judge_windows
+from api.diagnose.verdicts import in_part, judge_windows
 from api.diagnose.windows import window_of, windows_of
 from collector.contract.errors import SettingsError
 from collector.contract.identity import printable
@@ -146,14 +146,16 @@ def look(
     phases.say("looking for faults")
     judged = judge_windows(times, {file.format for file in loaded.files})
     phases.say("summing up")
+    reports = [summarise_job(store, analysis) for analysis in analyses]
+    unclear = judged.unclear or ([] if judged.verdicts else in_part(reports))
     diagnosis = Diagnosis(
         verdicts=judged.verdicts,
         also_seen=judged.also_seen,
-        unclear=judged.unclear,
+        unclear=unclear,
         looked_at=judged.looked_at,
         detectors=judged.detectors,
         read=summarise_read(loaded, analyses),
-        jobs=[summarise_job(store, analysis) for analysis in analyses],
+        jobs=reports,
         jobs_left_out=len(found) - len(jobs) if arguments.job is None else 0,
         warnings=find_warnings(store),
         nccl_tests=store.results.tests(nic_rates(store.events((NCCL_SETTINGS,)))),

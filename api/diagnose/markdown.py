@@ -13,6 +13,7 @@ from api.diagnose import units
 from api.diagnose.bandwidth import BandwidthReport
 from api.diagnose.report import Comparison, Diagnosis, JobReport
 from api.diagnose.verdicts import (
+    attendance_lines,
     clock_words,
     cost_lines,
     evidence_rows,
@@ -59,6 +60,7 @@ def render(diagnosis: Diagnosis) -> str:
 
 
 def all_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    yield from (f"{escaped(line)}\n" for line in attendance_lines(diagnosis)[:ROWS_MAX])
     yield f"## {escaped(headline(diagnosis))}"
     yield from coverage_lines(diagnosis)
     for number, verdict in enumerate(diagnosis.verdicts[:VERDICTS_MAX]):

@@ -14,10 +14,11 @@ from alerts.judge import words
 from alerts.judge.verdict import judge
 from alerts.window.model import JobWindow, Pending, Window
 from api.diagnose import units
-from api.diagnose.report import DetectorReport, Diagnosis
+from api.diagnose.report import DetectorReport, Diagnosis, JobReport
 from collector.contract import figures
 from collector.contract.cause_facts import Sight
 from collector.contract.identity import printable
+from collector.contract.ranks_read import rank_words
 from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 from collector.parsing.last_words import HOST_ADDRESS, LAST_WORDS
@@ -237,6 +238,22 @@ def attendance_lines(diagnosis: Diagnosis) -> list[str]:
     for job in diagnosis.jobs:
         text = job.ranks_read.text
         lines.append(f"{text[:1].upper()}{text[1:]}." if one else f"Job {job.job}: {text}.")
+    return lines
+
+
+def in_part(jobs: Sequence[JobReport]) -> list[str]:
+    """Instead of an all-clear, where ranks or the ends of their records are missing."""
+    lines = []
+    for job in jobs:
+        read = job.ranks_read
+        if read.count < read.known:
+            what = f"{read.count:,} of {read.known:,} ranks"
+        elif early := sorted({*read.cut, *read.ended_early}):
+            what = f"what there is of {rank_words(early)} ends early"
+        else:
+            continue
+        whose = f" of job {job.job}" if len(jobs) > 1 else ""
+        lines.append(f"Nothing stands out in what was read{whose}: {what}.")
     return lines
 
 

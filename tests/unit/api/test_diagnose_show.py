@@ -32,6 +32,7 @@ from api.diagnose.report import (
     Warned,
     to_json,
 )
+from api.diagnose.verdicts import in_part
 from collector.contract.errors import SettingsError
 from collector.contract.identity import printable
 
@@ -346,3 +347,17 @@ def test_blocks_and_ranges_are_short() -> None:
     assert units.blocks([0, 1, None, 2], 2) == "▁▅ █"
     assert units.blocks([0, None], 0) == "▁ "
     assert units.ranks(list(range(100_000))) == "0-99999"
+
+
+def test_of_a_part_of_the_ranks_there_is_no_all_clear() -> None:
+    whole = a_job()
+    assert in_part([whole]) == []
+    read = msgspec.structs.replace(whole.ranks_read, known=8)
+    some = msgspec.structs.replace(whole, ranks_read=read)
+    assert in_part([some]) == ["Nothing stands out in what was read: 3 of 8 ranks."]
+    read = msgspec.structs.replace(whole.ranks_read, ended_early=[2], cut=[1])
+    short = msgspec.structs.replace(whole, job="b", ranks_read=read)
+    (line,) = in_part([whole, short])
+    assert line == (
+        "Nothing stands out in what was read of job b: what there is of ranks 1, 2 ends early."
+    )
