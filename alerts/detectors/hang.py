@@ -37,6 +37,7 @@ from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Rank, Window
 from alerts.window.statistics import median_known
 from collector.contract.identity import GPU_MAX, XID_MAX, whole_number
+from collector.contract.ranks_read import rank_words
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason
@@ -351,13 +352,14 @@ def waits_text(found: Blame) -> str:
     words = {
         Reason.NOT_LAUNCHED: "never launched what the others wait in",
         Reason.NOT_FINISHED: "did not finish what the others have left",
-        Reason.UNKNOWN: "is waited for, and no whole dump of it was read",
+        Reason.UNKNOWN: "is waited for, and no whole dump of it was read"
+        if len(found.ranks) == 1
+        else "are waited for, and no whole dumps of them were read",
     }
     pending = "1 operation is" if found.operations == 1 else f"{found.operations} operations are"
     if not found.ranks:
         return f"{pending} pending, and those that are waited for have no dump, or one cut off"
-    who = ", ".join(str(rank) for rank in found.ranks[:8])
-    return f"rank {who} {words[found.reason]}: {pending} pending"
+    return f"{rank_words(found.ranks)} {words[found.reason]}: {pending} pending"
 
 
 def by_idle(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:

@@ -10,7 +10,14 @@ from api.diagnose import units
 from api.diagnose.clock_words import clock_lines
 from api.diagnose.page_data import Column, Row, Table, share_of
 from api.diagnose.report import JobReport, Quantiles
-from api.diagnose.text import last_in_of, not_in_it, rank_cells, slowest_of
+from api.diagnose.text import (
+    is_whole,
+    last_in_of,
+    not_in_it,
+    oldest_pending,
+    rank_cells,
+    slowest_of,
+)
 
 RANKS_SHOWN = 6_000
 """Rows of the table of ranks; of more, those that are last in most often. Jobs share them."""
@@ -45,7 +52,10 @@ def job_facts(job: JobReport) -> list[tuple[str, str]]:
         ("hosts", f"{len(hosts):,}" if hosts else ""),
         ("NCCL", ", ".join(job.nccl_versions)),
         ("network", ", ".join(job.networks)),
-        (f"lasted, from {units.moment(job.first_ns)}", units.duration(job.last_ns - job.first_ns)),
+        (
+            f"seen for, from {units.moment(job.first_ns)}",
+            units.duration(job.last_ns - job.first_ns),
+        ),
         ("steps", f"{len(job.steps):,}" if took else ""),
         ("median step", units.duration(float(np.median(took))) if took else ""),
         ("p95 of steps", units.duration(float(np.quantile(took, 0.95))) if took else ""),
@@ -149,17 +159,18 @@ def pending_table(job: JobReport) -> Table | None:
     names = {report.communicator: report.name for report in job.communicators}
     members = {each.communicator: each.job_ranks for each in job.communicators}
     rows = []
-    for each in job.pending[:ROWS_SHOWN]:
+    for each in oldest_pending(job)[:ROWS_SHOWN]:
         absent = not_in_it(job, each, members.get(each.communicator, []))
         cells = (
             names.get(each.communicator) or each.communicator, each.operation, str(each.sequence),
             units.ranks(each.job_ranks, 24), absent,
         )  # fmt: skip
-        rows.append((cells, bool(absent)))
+        rows.append((cells, not is_whole(each)))
     return table(
         f"Operations that did not end ({job.pending_total:,})",
-        "From dumps of the Flight Recorder: which ranks wait in them, and which others do not.",
-        ("group", "operation", ">number", "waiting in it", "not in it"),
+        "From dumps of the Flight Recorder: the oldest of each group, which ranks wait in it, and "
+        "which others do not. Marked: not all of the group wait in it.",
+        ("group", "oldest operation", ">number", "waiting in it", "not in it"),
         rows,
     )
 

@@ -418,12 +418,9 @@ class Report:
         if not job.pending:
             return
         self.title(f"Operations that did not end ({job.pending_total:,})")
-        oldest: dict[str, PendingReport] = {}
-        for each in job.pending:
-            oldest.setdefault(each.communicator, each)
         members = {each.communicator: each.job_ranks for each in job.communicators}
         names = {report.communicator: report.name for report in job.communicators}
-        ordered = sorted(oldest.values(), key=lambda one: (is_whole(one), one.communicator))
+        ordered = oldest_pending(job)
         table = plain_table("group", "oldest operation", "number", "waiting in it", "not in it")
         for each in ordered[:PENDING_SHOWN]:
             add_row(
@@ -540,6 +537,14 @@ def not_in_it(job: JobReport, pending: PendingReport, members: Sequence[int]) ->
     if not others and pending.ranks > there:
         parts = [f"{pending.ranks - there} not read"]
     return "; ".join(parts) or "-"
+
+
+def oldest_pending(job: JobReport) -> list[PendingReport]:
+    """Of each group the oldest operation that did not end; first those that not all wait in."""
+    oldest: dict[str, PendingReport] = {}
+    for each in job.pending:
+        oldest.setdefault(each.communicator, each)
+    return sorted(oldest.values(), key=lambda one: (is_whole(one), one.communicator))
 
 
 def is_whole(pending: PendingReport) -> bool:

@@ -184,7 +184,7 @@ export function VerdictCard(props: {
         {props.href ? <a href={props.href}>{verdict.summary}</a> : verdict.summary}
       </Heading>
       <CulpritNames culprit={verdict.culprit} when={when} />
-      {verdict.accomplices.length > 0 && <Accomplices culprits={verdict.accomplices} />}
+      {verdict.accomplices.length > 0 && <Accomplices culprits={verdict.accomplices} when={when} />}
       <dl class="verdict-facts">
         <div>
           <dt>Since</dt>
@@ -242,13 +242,16 @@ function Suffering({ jobs, when }: { jobs: readonly string[]; when: Query }) {
 
 const CULPRITS_SHOWN = 8;
 
-function Accomplices({ culprits }: { culprits: readonly Culprit[] }) {
+/** Those who are at fault as well, each by its own names. */
+function Accomplices({ culprits, when }: { culprits: readonly Culprit[]; when: Query }) {
   const rest = culprits.length - CULPRITS_SHOWN;
   return (
-    <p class="soft">
-      With it: {culprits.slice(0, CULPRITS_SHOWN).map(named).join("; ")}
-      {rest > 0 && `; and ${count(rest, "more", "more")}`}.
-    </p>
+    <>
+      {culprits.slice(0, CULPRITS_SHOWN).map((one) => (
+        <CulpritNames key={named(one)} culprit={{ ...one, job: "" }} when={when} />
+      ))}
+      {rest > 0 && <p class="soft">and {count(rest, "more", "more")}</p>}
+    </>
   );
 }
 

@@ -10,6 +10,9 @@ import { VerdictPart } from "./verdict";
 export function Report({ data }: { data: ReportData }) {
   const isQuiet = !data.verdicts.length;
   const isClear = isQuiet && !data.unclear.length;
+  // What stands in the way of an all-clear takes its place.
+  const [first, ...others] = data.unclear;
+  const quiet = first ?? "Nothing stands out.";
   const tone = isClear ? ("good" as const) : ("warn" as const);
   return (
     // Names lead nowhere: a file has no other views.
@@ -28,10 +31,10 @@ export function Report({ data }: { data: ReportData }) {
         {data.verdicts_note && <p class="soft">{data.verdicts_note}</p>}
         {(isQuiet || data.looked.length + data.failed.length > 0) && (
           <Panel
-            title={isClear ? "Nothing stands out." : "What was looked for"}
+            title={isQuiet ? quiet : "What was looked for"}
             {...(isQuiet ? { tone, class: "report-quiet" } : {})}
           >
-            {data.unclear.map((line) => (
+            {(isQuiet ? others : data.unclear).map((line) => (
               <p key={line} class="report-failed">
                 {line}
               </p>
