@@ -13,7 +13,15 @@ from pathlib import Path
 import msgspec
 
 from collector.contract.collective import Collective, StepSpan
-from collector.contract.communicator import COMMUNICATOR, PROCESS_GROUP, RANK, RANKS, parse_ranks
+from collector.contract.communicator import (
+    COMMUNICATOR,
+    CUT,
+    DUMP,
+    PROCESS_GROUP,
+    RANK,
+    RANKS,
+    parse_ranks,
+)
 from collector.contract.model import Event
 
 APART_NS = 600_000_000_000
@@ -188,7 +196,7 @@ def is_beside(
     return is_near(collection, first_ns, last_ns, APART_NS)
 
 
-RANK_EVENTS = ("flight_recorder_dump", "profile")
+RANK_EVENTS = (DUMP, "profile")
 """Events that name the file's process: their label `rank` is the rank in the job."""
 
 
@@ -203,7 +211,7 @@ def learn_process(process: ProcessFile, event: Event) -> None:
         process.default_group = communicator
     if event.kind not in RANK_EVENTS:
         return
-    process.is_cut = process.is_cut or "cut" in event.attributes
+    process.is_cut = process.is_cut or CUT in event.attributes
     for key in ("pid", "world_size"):
         numbers = parse_ranks(event.attributes.get(key, ""))
         if numbers and len(numbers) == 1:

@@ -22,6 +22,10 @@ COMMUNICATOR = "communicator"
 """The kind of event, and the label that names the communicator."""
 PROCESS_GROUP = "process_group"
 """The kind of event about a group of the framework: it may have several communicators, or none."""
+DUMP = "flight_recorder_dump"
+"""The kind of event about a dump of PyTorch's Flight Recorder; its label RANK is the rank in the
+job. The attribute CUT: the dump is cut off."""
+CUT = "cut"
 RANK = "rank"
 """The label of the rank within the communicator."""
 

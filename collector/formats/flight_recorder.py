@@ -52,7 +52,6 @@ NAME_CHARS_MAX = 128
 MEMBERS_MAX = 10_000_000
 """Members that are read of all groups together: a hundred groups of 100,000 ranks."""
 
-DUMP = "flight_recorder_dump"
 
 NAME = "flight_recorder"
 DUMP_NAME = re.compile(r"(?:rank|dump)_[0-9]")
@@ -96,6 +95,13 @@ class FlightRecorder:
         yield from DumpReader(dump, origin, is_cut=cut is not None).read()
         if cut is not None:
             yield cut
+
+    def parse_whole(self, stream: BinaryIO, origin: Origin) -> Iterator[Record | ParseError]:
+        """The same of a dump that is not cut off; else a ParseError, and no record."""
+        dump, cut = load_dump(stream)
+        if cut is not None:
+            raise cut
+        yield from DumpReader(dump, origin).read()
 
 
 FORMAT = FlightRecorder()
@@ -334,10 +340,10 @@ class DumpReader:
             "scheduled": str(self._states[State.SCHEDULED]),
             "pending": str(pending),
             "status": self._status_text(),
-            "cut": "1" if self._is_cut else "",
+            words.CUT: "1" if self._is_cut else "",
         }
         return Event(
-            kind=DUMP,
+            kind=words.DUMP,
             time_ns=self._time_ns(),
             labels={words.RANK: str(self._rank)},
             message=f"Flight Recorder dump of rank {self._rank}: {pending} operations pending.",

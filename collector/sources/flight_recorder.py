@@ -14,12 +14,13 @@ from typing import ClassVar
 import msgspec
 
 from collector.contract.collective import Collective
+from collector.contract.communicator import DUMP
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.formats import Origin
-from collector.formats.flight_recorder import DUMP, DUMP_BYTES_MAX, FORMAT, LAST_NUMBER
+from collector.formats.flight_recorder import DUMP_BYTES_MAX, FORMAT, LAST_NUMBER
 from collector.reading.whole_files import WholeFile, WholeFiles
 from collector.sources import SourceSettings
 
@@ -93,7 +94,10 @@ class FlightRecorderSource:
         series, pending = self._series(file.path), 0
         self._dump_count += 1
         try:
-            for record in FORMAT.parse(io.BytesIO(file.data), Origin(file.name, file.changed_ns)):
+            origin = Origin(file.name, file.changed_ns)
+            # What a dump that is cut off does not show may have been in it: its rank would seem to
+            # wait in nothing.
+            for record in FORMAT.parse_whole(io.BytesIO(file.data), origin):
                 if isinstance(record, ParseError):
                     self._unparsed_count += 1
                 elif isinstance(record, Collective):

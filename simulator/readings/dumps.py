@@ -207,7 +207,7 @@ def describe_dump(dump: Dump, rank: int, records: list[Collective], time_ns: int
         "status": status.decode() if len(status) <= STATUS_TEXT_MAX else "",
     }
     return Event(
-        kind="flight_recorder_dump",
+        kind=words.DUMP,
         time_ns=time_ns,
         labels={words.RANK: str(rank)},
         message=f"Flight Recorder dump of rank {rank}: {pending} operations pending.",

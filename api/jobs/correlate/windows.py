@@ -34,6 +34,7 @@ from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_sa
 from api.jobs.correlate.window import look_in_slices, steps_of
 from api.jobs.facts import to_event
 from collector.contract.collective import State, size_class
+from collector.contract.communicator import CUT, DUMP, RANKS_MAX
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.identity import GPU_MAX, PortId, metric_id, odd_part, whole_number
 from collector.contract.model import Event
@@ -150,8 +151,10 @@ class WindowReader:
         ports = read_ports(self._reader, built.topology, grid, samples)
         chosen = self._jobs(from_ns, to_ns, job, is_live=is_live)
         dumped = read_dumped(self._store, from_ns, to_ns) if chosen else frozenset()
+        events = read_window_events(self._store, from_ns, to_ns)
+        dumps = [event for event in events if event.kind == DUMP]
         read = (
-            self._sound_job(each, from_ns, to_ns, built, ports, records_max, dumped)
+            self._sound_job(each, from_ns, to_ns, built, ports, records_max, dumped, dumps)
             for each in chosen
         )
         jobs = [each for each in read if each is not None]
@@ -162,7 +165,7 @@ class WindowReader:
             ports=ports,
             gpus=read_gpus(self._reader, grid, samples),
             hosts=read_hosts(self._reader, grid, samples),
-            events=read_window_events(self._store, from_ns, to_ns),
+            events=events,
             is_live=is_live,
         )
 
@@ -220,6 +223,7 @@ class WindowReader:
         ports: Ports,
         records_max: int,
         dumped: frozenset[str],
+        dumps: Sequence[Event],
     ) -> JobWindow:
         job_rank = job_ranks_of(self._inventory, job)
         seen = look_in_slices(self._store, job_rank, from_ns, to_ns, records_max=records_max)
@@ -243,6 +247,7 @@ class WindowReader:
             past=past_of(seen.operations, self._usual(job, from_ns)),
             baselines=baselines_of(seen.operations, self._tests(to_ns)),
             is_running=known is None or known.state is not JobState.ENDED,
+            dumped=ranks_of_dumps(job, ranks, dumps),
         )
         return msgspec.structs.replace(window, paths=find_paths(window, built, ports))
 
@@ -319,6 +324,22 @@ def read_window_events(store: Store, from_ns: int, to_ns: int) -> list[Event]:
 def is_kept(made_ns: int, now_ns: int, seconds: int) -> bool:
     """Whether a value cached for one window holds for another: not for an earlier one, nor long."""
     return 0 <= now_ns - made_ns < seconds * NS
+
+
+def ranks_of_dumps(
+    job: str, ranks: Mapping[int, Rank], dumps: Sequence[Event]
+) -> frozenset[int] | None:
+    """The job's ranks whose dumps were read; None where none was: then nothing tells."""
+    found = set()
+    for event in dumps:
+        rank = whole_number(event.labels.get("rank", ""), RANKS_MAX)
+        if rank is None:
+            continue
+        named, place = event.labels.get("job", ""), ranks.get(rank)
+        is_here = place is not None and place.host == event.labels.get("host")
+        if (named == job if named else is_here) and CUT not in event.attributes:
+            found.add(rank)
+    return frozenset(found) or None
 
 
 def read_dumped(store: Store, from_ns: int, to_ns: int) -> frozenset[str]:
