@@ -337,10 +337,17 @@ def test_who_asks_the_same_is_answered_the_same(
     monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 600.0)  # however slow the machine is
     explainer = service.context.explainer
     asked = {"job": JOB, "from": "100", "to": "160"}
+
     alone = explainer.explain
-    with patch.object(explainer, "explain", side_effect=alone) as made:
-        one, other = (service.client.get("/v1/explain", params=asked) for _ in range(2))
-        assert made.call_count == 1
+
+    def is_made_once() -> bool:
+        with patch.object(explainer, "explain", side_effect=alone) as made:
+            one, other = (service.client.get("/v1/explain", params=asked) for _ in range(2))
         assert one.content == other.content
+        return made.call_count == 1
+
+    # A few answers are kept at a time: those of other tests must have gone.
+    eventually(is_made_once, "one answer for two who ask the same")
+    with patch.object(explainer, "explain", side_effect=alone) as made:
         service.client.get("/v1/explain", params={**asked, "rank": "0"})
-        assert made.call_count == 2
+    assert made.call_count == 1
