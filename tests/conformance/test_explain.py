@@ -335,8 +335,8 @@ def test_who_asks_the_same_is_answered_the_same(
     service: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 600.0)  # however slow the machine is
-    # Without the answers of other tests: only a few are kept.
-    monkeypatch.setattr(service.context.queues, "explanations", turns.Turns(4))
+    # Only a few are kept: those of other tests must not fill that.
+    monkeypatch.setattr(service.context.queues.explanations, "_kept_max", 1_000)
     explainer = service.context.explainer
     asked = {"job": JOB, "from": "100", "to": "160"}
     with patch.object(explainer, "explain", side_effect=explainer.explain) as made:
