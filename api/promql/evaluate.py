@@ -18,10 +18,11 @@ from api.promql.binary import binary, negate
 from api.promql.errors import QueryError, failed
 from api.promql.fetch import Reader, is_stale
 from api.promql.find import IDS_INLINE_MAX, Found
+from api.promql.fixed import is_fixed
 from api.promql.functions import FUNCTIONS, Scope, absent, timestamps
 from api.promql.histogram import warn_of_quantiles
 from api.promql.label_functions import absent_labels
-from api.promql.narrow import right_for
+from api.promql.narrow import is_chosen_by_right, left_for, right_for
 from api.promql.pieces import RangeCall
 from api.promql.quiet import COUNTER_SUFFIXES, is_decided_by_empty_left
 from api.promql.range_functions import RANGE_FUNCTIONS, from_edges
@@ -126,7 +127,12 @@ class Evaluation:
     def value(self, node: plan.Node, grid: Grid) -> Value:
         """The node's value at every step. A long chain of operators is a loop, not a recursion."""
         node, chain = plan.chain_of(node)
-        result = self._one(node, grid)
+        chosen = [place for place, link in enumerate(chain) if is_chosen_by_right(link)]
+        if chosen:
+            result: Value = self._chosen(chain[chosen[-1]], grid)
+            chain = chain[chosen[-1] + 1 :]
+        else:
+            result = self._one(node, grid)
         for link in chain:
             if is_empty(result) and is_decided_by_empty_left(link):
                 result = empty_vector(grid.steps)
@@ -134,6 +140,13 @@ class Evaluation:
             right = right_for(link, result) if isinstance(result, Vector) else link.right
             result = self._binary(link, result, self.value(right, grid), grid)
         return result
+
+    def _chosen(self, node: plan.Binary, grid: Grid) -> Value:
+        """Series that a right side with few of them chooses: it is evaluated first."""
+        right = self.vector(node.right, grid)
+        if is_empty(right):
+            return empty_vector(grid.steps)
+        return self._binary(node, self.value(left_for(node, right), grid), right, grid)
 
     def vector(self, node: plan.Node, grid: Grid) -> Vector:
         """The value of a node that gives a vector; the parser has checked that it does."""
@@ -145,6 +158,8 @@ class Evaluation:
     def _one(self, node: plan.Node, grid: Grid) -> Value:  # noqa: PLR0911 - a table
         """The value of anything but a binary operator."""
         self._reader.check()
+        if grid.steps > 1 and is_fixed(node):
+            return repeated(self._one(node, Grid(grid.start_ms, grid.step_ms, 1)), grid)
         match node:
             case plan.Number():
                 return Scalar(np.full(grid.steps, node.value))
@@ -486,6 +501,17 @@ class Evaluation:
                     "metric might not be a counter, name does not end in "
                     f'_total/_sum/_count/_bucket: "{name}"'
                 )
+
+
+def repeated(value: Value, grid: Grid) -> Value:
+    """A value of one step, at every step."""
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, Scalar):
+        return Scalar(np.repeat(value.values, grid.steps))
+    check_size(len(value.labels), grid)
+    columns = (np.repeat(each, grid.steps, axis=1) for each in (value.values, value.present))
+    return Vector(value.labels, *columns)
 
 
 def unwrapped(node: plan.Node) -> plan.Node:

@@ -4,6 +4,9 @@
 agree are passed down to B's selectors (`Select.among`), through whatever keeps these labels as they
 are: a group of an aggregation by `host` is there whole or not at all.
 
+Of `A and topk(10, B)` it is the right side that has few series, so that it is evaluated first: boards
+show the worst of many so.
+
 Prometheus reads all of B and may refuse the query because of series that nothing meets. Therefore
 only a side that can neither fail nor leave a note is narrowed (`api.promql.quiet`).
 """
@@ -22,17 +25,20 @@ from api.promql.plan import (
     Matching,
     Negate,
     Node,
+    Number,
     Paren,
     RangeSelect,
     Select,
     Subquery,
 )
-from api.promql.quiet import SETS, identity_of, is_number, is_quiet
+from api.promql.quiet import SETS, bare, identity_of, is_number, is_quiet
 from api.promql.values import Vector
 from collector.contract.identity import METRIC_LABEL
 
 NARROWING_ROWS_MAX = 1_000
 """Series of a left side whose labels are passed on; with more, most of the right side is met."""
+
+CHOOSING = frozenset({"bottomk", "topk"})
 
 Among = Mapping[str, tuple[str, ...]]
 """Labels, and the values in which rows are of use; others may be left out. "" is an absent one."""
@@ -52,6 +58,30 @@ def right_for(node: Binary, left: Vector) -> Node:
         if right is None or not right.suffices(matching):
             return node.right
     return narrowed(node.right, values_met(left, matching))
+
+
+def is_chosen_by_right(node: Binary) -> bool:
+    """Whether the right side has few series at each step, and nobody misses others of the left."""
+    return node.operator == "and" and is_few(node.right) and is_quiet(node.left)
+
+
+def is_few(node: Node) -> bool:
+    """Whether the text says that there are few series: `topk(10, …)`, `topk(10, …) > 0`."""
+    node = bare(node)
+    match node:
+        case Aggregate(operator=operator, parameter=Number(value=value)):
+            chosen = operator in CHOOSING and not node.labels and not node.without
+            return chosen and value <= NARROWING_ROWS_MAX
+        case Binary(left=left, right=right) if is_number(right):
+            return is_few(left)
+    return False
+
+
+def left_for(node: Binary, right: Vector) -> Node:
+    """The left side of an `and`, less what surely meets no series of this right side."""
+    if len(right.labels) > NARROWING_ROWS_MAX:
+        return node.left
+    return narrowed(node.left, values_met(right, node.matching))
 
 
 def values_met(left: Vector, matching: Matching) -> Among:
@@ -78,9 +108,9 @@ def narrowed(node: Node, among: Among) -> Node:  # noqa: PLR0911 - a table
         case RangeSelect():
             select = msgspec.structs.replace(node.select, among=both(node.select.among, among))
             return msgspec.structs.replace(node, select=select)
-        case Call(arguments=(argument,)):
+        case Call(arguments=(argument, *numbers)):
             # Of those that are quiet, all keep the labels.
-            return msgspec.structs.replace(node, arguments=(narrowed(argument, among),))
+            return msgspec.structs.replace(node, arguments=(narrowed(argument, among), *numbers))
         case Aggregate():
             kept = less(among, node.labels) if node.without else only(among, node.labels)
             return msgspec.structs.replace(node, expression=narrowed(node.expression, kept))

@@ -47,8 +47,15 @@ QUIET_RANGES = frozenset(
 NOTED = frozenset({"increase", "rate"})
 """Range functions that leave a note unless the metric is named like a counter."""
 
-QUIET_FUNCTIONS = frozenset({"abs", "ceil", "exp", "floor", "ln", "round", "sgn", "sqrt"})
+QUIET_FUNCTIONS = frozenset(
+    {"abs", "ceil", "exp", "floor", "ln", "log10", "log2", "round", "sgn", "sqrt"}
+)
 """Functions of one vector that change nothing but values, and take the name away."""
+
+QUIET_CLAMPS = frozenset({"clamp_max", "clamp_min"})
+"""The same with a number."""
+
+KEEPS_ROWS = QUIET_RANGES | QUIET_FUNCTIONS | QUIET_CLAMPS
 
 QUIET_AGGREGATIONS = frozenset({"avg", "count", "group", "max", "min", "stddev", "stdvar", "sum"})
 
@@ -121,10 +128,11 @@ def _is_quiet_quantile(operator: str, parameter: Node | None) -> bool:
 
 
 def _is_quiet_call(node: Call) -> bool:
-    if node.kind is not Kind.VECTOR or len(node.arguments) != 1:
+    clamped = node.function in QUIET_CLAMPS and isinstance(bare(node.arguments[1]), Number)
+    if node.kind is not Kind.VECTOR or (len(node.arguments) != 1 and not clamped):
         return False
     argument = bare(node.arguments[0])
-    if node.function in QUIET_FUNCTIONS:
+    if node.function in QUIET_FUNCTIONS or clamped:
         return _is_quiet(argument) and has_one_name(argument)
     if node.function not in QUIET_RANGES or not _is_quiet(argument) or not has_one_name(argument):
         return False
@@ -172,8 +180,8 @@ def has_one_name(node: Node) -> bool:  # noqa: PLR0911 - a table
             return selector.metric is not None
         case Subquery(expression=inner) | Negate(expression=inner):
             return has_one_name(inner)
-        case Call(function=function, arguments=(argument,)):
-            return function in QUIET_RANGES | QUIET_FUNCTIONS and has_one_name(argument)
+        case Call(function=function, arguments=(argument, *_)):
+            return function in KEEPS_ROWS and has_one_name(argument)
         case Aggregate():
             return METRIC_LABEL not in node.labels
         case Binary(operator="or"):
@@ -195,9 +203,8 @@ def identity_of(node: Node) -> Identity | None:  # noqa: PLR0911 - a table
             return Identity(None) if has_one_name(node) else None
         case Subquery(expression=inner) | Negate(expression=inner):
             return identity_of(inner)
-        case Call(function=function, arguments=(argument,)):
-            known = function in QUIET_RANGES | QUIET_FUNCTIONS
-            return identity_of(argument) if known else None
+        case Call(function=function, arguments=(argument, *_)):
+            return identity_of(argument) if function in KEEPS_ROWS else None
         case Aggregate(operator=operator, labels=labels, without=without):
             if METRIC_LABEL in labels or operator not in {*QUIET_AGGREGATIONS, "quantile"}:
                 return None

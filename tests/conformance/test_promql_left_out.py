@@ -81,6 +81,28 @@ class RuleAuthor:
         on = "" if "on" in operator else pick(("", "ignoring (port)", f"on ({pick(lists)})"))
         return f"({left}) {operator} {on} ({self.quiet(3)})"
 
+    def worst(self) -> str:
+        """What boards look like: those of many that were worst, at one moment or over the range."""
+        pick = self._rng.choice
+        name = self._world.metric(pick(("load", "temp", "sent_total")))
+        most = pick(
+            (
+                f"max_over_time({name}[5m] @ end())",
+                f"max by (host, port) (avg_over_time({name}[5m] @ end()))",
+                f"sum by (host) (increase({name}[5m]))",
+                f"max_over_time((sum by (host) ({name}))[5m:1m] @ start())",
+                f"{name} @ end()",
+            )
+        )
+        chosen = pick((f"topk(2, {most})", f"bottomk(1, {most} > 2)", f"topk(3, {most}) > 5"))
+        on = pick(("", "on (host)", "on (host, port)", "ignoring (port)"))
+        shown = f"{pick(('', '8 * ', 'clamp_max'))}({self.quiet(2)})".replace(
+            "clamp_max(", "clamp_max(0.5 * "
+        )
+        shown = f"{shown[:-1]}, 40)" if "clamp_max" in shown else shown
+        nought = pick(("", f" or on () 0 * max({most})"))
+        return f"({shown} and {on} {chosen}){nought}"
+
     def grown(self) -> str:
         """What passes a threshold of growth; some counters of the world hardly ever move."""
         pick = self._rng.choice
@@ -124,7 +146,8 @@ def ruled(world: World, number: int) -> promql_random.Question:
     rng = random.Random(f"{SEED} ruled {number}")
     start = promql_random.START_MS + promql_random.random_moment(rng)
     steps = rng.choice((0, 0, 0, 5))
-    text = RuleAuthor(world, rng).rule()
+    author = RuleAuthor(world, rng)
+    text = author.worst() if number % 3 == 0 else author.rule()
     return promql_random.Question(text, start, start + steps * 30_000, 30_000 if steps else 0)
 
 
@@ -168,6 +191,8 @@ def all_evaluated() -> Iterator[None]:
     with (
         patch.object(evaluate, "is_decided_by_empty_left", lambda _: False),
         patch.object(evaluate, "right_for", lambda node, _: node.right),
+        patch.object(evaluate, "is_chosen_by_right", lambda _: False),
+        patch.object(evaluate, "is_fixed", lambda _: False),
         patch.object(engine, "with_moved", lambda plan: plan),
     ):
         yield

@@ -6,7 +6,7 @@ import pytest
 from api.data.selectors import Matcher, Selector
 from api.promql.aliases import strands_of
 from api.promql.find import kept_apart
-from api.promql.narrow import NARROWING_ROWS_MAX, right_for
+from api.promql.narrow import NARROWING_ROWS_MAX, is_chosen_by_right, left_for, right_for
 from api.promql.parse import parse_query
 from api.promql.plan import Binary, Select, nodes_of
 from api.promql.values import Vector
@@ -106,3 +106,51 @@ def test_rows_that_shade_each_other_are_not_parted() -> None:
 def test_two_operators_pass_on_what_both_need() -> None:
     inner = passed_on("a and (b and c)")
     assert inner == {"b": (HOST, PORT), "c": (HOST, PORT)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a and topk(10, b)",
+        "rate(a_total[1m]) * 8 and on (host) (topk(10, b) > 0)",
+        "clamp_max(a, 1) and bottomk(1000, b)",
+    ],
+)
+def test_a_right_side_with_few_series_chooses(text: str) -> None:
+    plan = parse_query(text)
+    assert isinstance(plan, Binary)
+    assert is_chosen_by_right(plan)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a and b",
+        "a unless topk(10, b)",
+        "a and topk(1001, b)",
+        "a and topk by (host) (10, b)",
+        # The left side may fail or leave a note: it is evaluated whole.
+        'label_replace(a, "x", "y", "", "") and topk(10, b)',
+        "rate(a[1m]) and topk(10, b)",
+        "clamp_max(a, scalar(c)) and topk(10, b)",
+    ],
+)
+def test_other_sides_do_not_choose(text: str) -> None:
+    plan = parse_query(text)
+    assert isinstance(plan, Binary)
+    assert not is_chosen_by_right(plan)
+
+
+def test_the_left_side_is_asked_for_what_is_chosen() -> None:
+    plan = parse_query(
+        "clamp_max(rate(a_total[1m]) / on (host, port) max by (host, port) (c), 1) and on (host) topk(2, b)"
+    )
+    assert isinstance(plan, Binary)
+    shape = (len(LEFT), 1)
+    chosen = Vector(LEFT, np.ones(shape), np.ones(shape, np.bool_))
+    found = [each for each in nodes_of(left_for(plan, chosen)) if isinstance(each, Select)]
+    assert [each.among for each in found] == [(HOST,), (HOST,)]
+    many = Vector(
+        [{"host": str(row)} for row in range(NARROWING_ROWS_MAX + 1)], *[np.ones((1, 1))] * 2
+    )
+    assert left_for(plan, many) is plan.left
