@@ -4,7 +4,7 @@
 agree are passed down to B's selectors (`Select.among`), through whatever keeps these labels as they
 are: a group of an aggregation by `host` is there whole or not at all.
 
-Of `A and topk(10, B)` it is the right side that has few series, so that it is evaluated first: boards
+Of `A and topk(10, B)` it is the right side that has few series, so it is evaluated first: boards
 show the worst of many so.
 
 Prometheus reads all of B and may refuse the query because of series that nothing meets. Therefore

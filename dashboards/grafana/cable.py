@@ -32,14 +32,17 @@ WORST = 10
 """Lines of a panel about the worst: as many as there are distinct colours."""
 
 
-def leading(expr: str) -> str:
+def leading(expr: str, most: str = "", on: str = "") -> str:
     """The series with the highest peaks in the range, over the whole range.
 
     The same ones at every time: a choice at each time leaves dashes of fifty lines. Zeros
-    are left out, because `topk` would pick among them at random.
+    are left out, because `topk` would pick among them at random. ``most``: a number for each
+    series to choose by, where there are too many to look at all of their samples; ``on``: the
+    labels that it has of theirs, if not all.
     """
-    most = f"max_over_time(({expr})[$__range:$__interval] @ end())"
-    return f"(({expr}) and topk({WORST}, {most} > 0))"
+    chosen = f"on ({on}) topk" if on else "topk"
+    most = most or f"max_over_time(({expr})[$__range:$__interval] @ end())"
+    return f"(({expr}) and {chosen}({WORST}, ({most}) > 0))"
 
 
 def worst(expr: str, label: str = "port", nobody: str = "no port") -> str:
@@ -47,12 +50,16 @@ def worst(expr: str, label: str = "port", nobody: str = "no port") -> str:
 
     Without that line a quiet fabric would look like one that is not read.
     """
-    nought = f'label_replace(0 * max({expr}), "{label}", "{nobody}", "host", ".*")'
-    return f"({leading(expr)} or on () {nought})"
+    return f"({leading(expr)} or on () {nought(expr, label, nobody)})"
 
 
-def worst_host(expr: str) -> str:
-    return worst(expr, "host", "none")
+def nought(seen: str, label: str, nobody: str) -> str:
+    return f'label_replace(0 * max({seen}), "{label}", "{nobody}", "host", ".*")'
+
+
+def worst_host(expr: str, most: str, seen: str = "", *, on: str = "") -> str:
+    """The same of all hosts and switches, chosen by ``most``; ``seen``: whether it is measured."""
+    return f"({leading(expr, most, on)} or on () {nought(seen or most, 'host', 'none')})"
 
 
 port_rate = partial(rate, by=PORT, where=THIS)
@@ -104,8 +111,17 @@ def share_of_line(direction: str) -> str:
 # --- the other end --------------------------------------------------------------------------------
 
 TELLS = "on (cluster, peer_name, peer_port)"
-TOLD_HERE = f"fabric_link_info{{{THIS}}}"
-ANY_PORT = f"max by ({PORT}) (fabric_port_state{{{HERE}}})"
+AT_END = "@ end()"
+"""Who is at the other end is looked up once, and not at every time shown."""
+
+
+def lately_told(matchers: str) -> str:
+    """What was last reported of cables within the range: a neighbour may be silent now."""
+    return f"last_over_time(fabric_link_info{{{matchers}}}[$__range] {AT_END})"
+
+
+TOLD_HERE = lately_told(THIS)
+ANY_PORT = f"max by ({PORT}) (fabric_port_state{{{HERE}}} {AT_END})"
 
 
 def called(thing: str, name: str, port: str) -> str:
@@ -115,15 +131,16 @@ def called(thing: str, name: str, port: str) -> str:
 
 def by_interface(matchers: str) -> str:
     """Ports as LLDP calls them: host and network interface."""
-    return called(f'fabric_port_info{{{matchers}, netdev!=""}}', '"host"', "netdev")
+    return called(f'fabric_port_info{{{matchers}, netdev!=""}} {AT_END}', '"host"', "netdev")
 
 
 AS_SWITCH = called(ANY_PORT, '"device"', "port")
 AS_ADAPTER = called(ANY_PORT, '"host", "device"', "port")
+TOLD_OF_HOST = lately_told(f'{HERE}, peer_name="$host"')
 FAR_ENDS = (
-    f'fabric_link_info{{{HERE}, peer_name=~"$device|$host $device", peer_port="$port"}}',
-    f'fabric_link_info{{{HERE}, peer_name="$host", peer_port="$device"}}',
-    f'fabric_link_info{{{HERE}, peer_name="$host"}} and {TELLS} {by_interface(THIS)}',
+    lately_told(f'{HERE}, peer_name=~"$device|$host $device", peer_port="$port"'),
+    lately_told(f'{HERE}, peer_name="$host", peer_port="$device"'),
+    f"{TOLD_OF_HOST} and {TELLS} {by_interface(THIS)}",
     f"{AS_SWITCH} and {TELLS} {TOLD_HERE}",
     f"{AS_ADAPTER} and {TELLS} {TOLD_HERE}",
     f"{by_interface(HERE)} and {TELLS} {TOLD_HERE}",
@@ -132,7 +149,10 @@ FAR_END = f"max by ({PORT}) ({' or '.join(FAR_ENDS)})"
 """The port at the other end of the cable: one that reports this one, or that this one reports. A
 switch is called by its name; a host by its name and an interface (LLDP), or by its name and a
 device (InfiniBand)."""
-ENDS = f"(max by ({PORT}) (fabric_port_state{{{THIS}}}) or {FAR_END})"
+ENDS_MAX = 8
+"""Ports that a cable leads to: two, unless names are ambiguous."""
+OWN_END = f"max by ({PORT}) (last_over_time(fabric_port_state{{{THIS}}}[$__range] {AT_END}))"
+ENDS = f"topk({ENDS_MAX}, {OWN_END} or {FAR_END})"
 
 
 def both_ends(expr: str) -> str:

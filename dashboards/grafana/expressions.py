@@ -54,6 +54,14 @@ def gauge(metric: str, *, by: str, where: str = HERE, how: str = "max") -> str:
     return f"{how} by ({by}) ({metric}{{{where}}})"
 
 
+def highest(*recorded: str) -> str:
+    """The most that each of these recorded series had in the range: by this the worst are chosen.
+
+    `@ end()` makes it one number for the whole panel, so that every port can be looked at.
+    """
+    return " or ".join(f"max_over_time({one}{{{HERE}}}[$__range] @ end())" for one in recorded)
+
+
 per_port = partial(rate, by=PORT)
 per_nic = partial(rate, by=NIC)
 PORT_RATE = f"(max by ({PORT}) (max_over_time(fabric_port_rate_bits_per_second{{{HERE}}}[5m])) > 0)"

@@ -22,8 +22,9 @@ from api.base.limits import (
 )
 from api.promql.evaluate import FROM_EDGES, REDUCE_FROM, REDUCED_BY_ENGINE
 from api.promql.find import series_max
+from api.promql.fixed import is_fixed
 from api.promql.moved import with_moved
-from api.promql.narrow import right_for
+from api.promql.narrow import is_chosen_by_right, is_few, left_for, right_for
 from api.promql.parse import parse_query
 from api.promql.plan import (
     Aggregate,
@@ -58,9 +59,12 @@ MOVED_NS = 56
 series of which it tells whether it moved (3.6 million samples of 20,000 series: `Reader.raw`,
 `edges` and `moved`, on two slow cores)."""
 
-THINGS = {"port": 40, "nic": 10, "gpu": 8, "rank": 8, "step": 8, "communicator": 4, "burst": 40}
+THINGS = {"port": 40, "nic": 10, "gpu": 8, "rank": 8, "step": 8, "communicator": 4, "burst": 8}
 """Of each target, those of one host with eight GPUs and NICs: a NIC's port has four ports of
-switches with it, in two tiers of a fabric without oversubscription. One of others."""
+switches with it, in two tiers of a fabric without oversubscription. The fast sampler looks at the
+host's own ports. One of others."""
+OF_HOST = "fabric_burst_sampler_"
+"""Metrics of a target that each host has once."""
 EACH = {
     "priority": 8,
     "queue": 8,
@@ -69,6 +73,7 @@ EACH = {
     "cast": 3,
     "ip_version": 2,
     "direction": 2,
+    "le": 8,
 }
 """Series of one thing by the values of a label; one of others."""
 PER_HOST_LABELS = {"device": 8, "port": 1, "gpu": 8, "rank": 8, "communicator": 4}
@@ -77,7 +82,7 @@ SPARSE_LABELS = {("fabric_agent_reading_missing", "reason", "saturated")}
 """Values of a label that only few series have: a counter stands at its end until it is reset."""
 CONSTANT = {"service", "incident", "job", "finding", "setting"}
 """Targets whose series do not grow with hosts, or hardly."""
-ONE_OF = ("host", "job", "rank", "communicator", "instance")
+ONE_OF = ("host", "job", "rank", "communicator", "instance", "peer_name")
 """Labels of which a board asks for one value: then its series do not grow with hosts."""
 ROW = dict.fromkeys(
     (
@@ -86,7 +91,8 @@ ROW = dict.fromkeys(
     ),
     "x",
 )
-"""One series of a left side with few of them."""
+"""One series of a side with few of them."""
+FEW = Vector([ROW], np.ones((1, 1)), np.ones((1, 1), np.bool_))
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -168,7 +174,7 @@ def series_of(metric: str, known: Mapping[str, Recorded] | None = None) -> tuple
     target = catalog.target_of(metric)
     if target is None or target.name in CONSTANT:
         return 0.0, READ_SECONDS
-    per_host = float(THINGS.get(target.name, 1))
+    per_host = 1.0 if metric.startswith(OF_HOST) else float(THINGS.get(target.name, 1))
     for label in catalog.labels_of(metric):
         per_host *= EACH.get(label, 1)
     return per_host, READ_SECONDS
@@ -181,6 +187,8 @@ def is_sparse(node: Node) -> bool:  # noqa: PLR0911 - a table
     """
     node = bare(node)
     match node:
+        case Binary(operator="and", left=left, right=right) if is_few(right):
+            return True
         case Binary(operator="and" | "unless", left=left):
             return is_sparse(left)
         case Binary(operator="or", left=left, right=right):
@@ -194,6 +202,8 @@ def is_sparse(node: Node) -> bool:  # noqa: PLR0911 - a table
             return is_sparse(left) or is_sparse(right)
         case Select(selector=selector):
             return is_recorded_sparse(selector.metric or "")
+        case Aggregate() if is_few(node):
+            return True
     inner = children_of(node)
     return bool(inner) and isinstance(inner[0], Node) and is_sparse(inner[0])
 
@@ -226,6 +236,8 @@ def metric_of(node: Node) -> str | None:
 
 def reads(node: Node, function: str = "", steps: int = 1, span_ms: int = 0) -> Iterator[Read]:
     """Every selector that is evaluated, sides of few series narrowed as the evaluation does it."""
+    if steps > 1 and is_fixed(node):
+        steps, span_ms = 1, 0
     match node:
         case Select():
             yield Read(node, LOOKBACK_MS, "last", steps, span_ms)
@@ -234,6 +246,9 @@ def reads(node: Node, function: str = "", steps: int = 1, span_ms: int = 0) -> I
         case Subquery(expression=inner, range_ms=range_ms, step_ms=step_ms):
             inside = steps + range_ms // (step_ms or 60_000)
             yield from reads(inner, "", inside, span_ms + range_ms)
+        case Binary(right=right) if is_chosen_by_right(node):
+            yield from reads(right, "", steps, span_ms)
+            yield from reads(left_for(node, FEW), "", steps, span_ms)
         case Binary(left=left):
             yield from reads(left, "", steps, span_ms)
             yield from reads(evaluated_right(node), "", steps, span_ms)
@@ -249,8 +264,7 @@ def reads(node: Node, function: str = "", steps: int = 1, span_ms: int = 0) -> I
 def evaluated_right(node: Binary) -> Node:
     if not is_sparse(node.left):
         return node.right
-    few = Vector([ROW], np.ones((1, 1)), np.ones((1, 1), np.bool_))
-    return right_for(node, few)
+    return right_for(node, FEW)
 
 
 def share_of(read: Read) -> float:
@@ -262,12 +276,13 @@ def share_of(read: Read) -> float:
         if (selector.metric, one.label, one.value) in SPARSE_LABELS:
             return 0.0
         is_named = one.operator == "=" or (
-            one.operator == "=~" and one.value.replace("|", "").isalnum()
+            one.operator == "=~" and one.value.replace("|", "").replace(" ", "").isalnum()
         )
         if is_named and one.label in ONE_OF and one.value:
             return 0.0
         if is_named:
-            share *= min(1.0, len(one.value.split("|")) / EACH.get(one.label, 1))
+            values = [value for value in one.value.split("|") if value]
+            share *= min(1.0, len(values) / EACH.get(one.label, 1))
     return share
 
 
@@ -278,6 +293,7 @@ def reach(text: str, *, steps: int = 1, step_ms: int = BOARD_STEP_MS, name: str 
         per_host, every_s = series_of(read.select.selector.metric or "")
         samples = (read.span_ms + read.range_ms) / 1_000 / every_s
         if read.select.moved and not read.select.among:
+            # Of all of the metric's series, whatever else the selector says.
             cpu_ns += per_host * samples * MOVED_NS
         per_host *= share_of(read)
         is_reduced = read.function in {"last", *REDUCED_BY_ENGINE} and (

@@ -9,7 +9,7 @@ trend is never drawn further ahead than it was looked back.
 from __future__ import annotations
 
 from dashboards.grafana import jumps, limits
-from dashboards.grafana.expressions import HERE, PORT, PORT_RATE, per_port, utilisation
+from dashboards.grafana.expressions import HERE, PORT, PORT_RATE, gauge, utilisation
 from dashboards.grafana.limits import fine_until
 from dashboards.grafana.model import Unit
 from dashboards.grafana.shapes import bars, board, lines, number, spread, table, thirds, titled
@@ -31,10 +31,6 @@ UPLINKS = (
 """Ports of switches whose neighbour is a switch, too."""
 
 
-def of_nics(each: str) -> str:
-    return f"({each} unless on (cluster, host) {SWITCHES})"
-
-
 def to_hosts(each: str) -> str:
     return f"({each} and on (cluster, host) {SWITCHES} unless on ({PORT}) {UPLINKS})"
 
@@ -53,37 +49,35 @@ def from_leaves(each: str) -> str:
 
 UP_RATE = f"({PORT_RATE} unless on ({PORT}) fabric_port_state{{{HERE}}} < 4)"
 """Rates of ports that have a link; not every poller reports states."""
-TIERS = {"NICs": of_nics, "switch to host": to_hosts, "switch to switch": to_switches}
 
 
-def by_tier(aggregate: str, each: str) -> str:
-    """A number for each tier, which becomes a label; ``aggregate`` as `avg` or `sum`."""
-    return " or ".join(
-        f'label_replace({aggregate}({belongs(each)}), "tier", "{tier}", "", "")'
-        for tier, belongs in TIERS.items()
-    )
+def by_tier(recorded: str) -> str:
+    """What the rules record of each tier, all clusters together."""
+    return f"sum by (tier) (tier:fabric_link_{recorded}{{{HERE}}})"
 
 
-SENDS = utilisation("transmit")
+def over_range(recorded: str) -> str:
+    return f"sum by (tier) (avg_over_time(tier:fabric_link_{recorded}{{{HERE}}}[$__range]))"
+
+
+UTILISATION = "transmit_utilisation5m"
+MEAN_BY_TIER = f"{by_tier(f'{UTILISATION}:sum')} / {by_tier(f'{UTILISATION}:count')}"
 SENDS_NOW = utilisation("transmit", "5m")
-FULLEST = f"topk({HOTTEST}, {utilisation('transmit', '$__range')})"
-BITS = f"{per_port('fabric_port_transmit_bytes_total')} * 8"
+LINKS_SEND = f"link:fabric_link_transmit:utilisation5m{{{HERE}}}"
+FULLEST = f"topk({HOTTEST}, max by ({PORT}) (avg_over_time({LINKS_SEND}[$__range])))"
 MEMORY = (
-    f"fabric_gpu_memory_used_bytes{{{HERE}}}"
-    f" / (fabric_gpu_memory_used_bytes{{{HERE}}} + fabric_gpu_memory_free_bytes{{{HERE}}})"
+    f"1 / (1 + fabric_gpu_memory_free_bytes{{{HERE}}} / fabric_gpu_memory_used_bytes{{{HERE}}})"
 )
+"""What is used of what is used and free; so, because each of the two is read once."""
 BUSY = f"fabric_gpu_utilization_ratio{{{HERE}}}"
 POWER = f"fabric_gpu_power_watts{{{HERE}}}"
-BURSTS = f"sum by (le) (rate(fabric_burst_utilisation_seconds_total{{{HERE}}}[$__rate_interval]))"
+BURSTS = f"sum by (le) (cluster:fabric_burst_utilisation_seconds:rate5m{{{HERE}}})"
+NO_RULES = "No link is read, or no rules run: they record what is shown here."
 
 
-def quantiles(each: str) -> dict[str, str]:
-    return {
-        "median": f"quantile(0.5, {each})",
-        "90th percentile": f"quantile(0.9, {each})",
-        "99th percentile": f"quantile(0.99, {each})",
-        "most": f"max({each})",
-    }
+def quantile_of_links(quantile: str) -> str:
+    recorded = "cluster:fabric_link_transmit_utilisation5m:quantile"
+    return f'max({recorded}{{{HERE}, quantile="{quantile}"}})'
 
 
 GLANCE = {
@@ -128,22 +122,27 @@ LINKS = {
         "policies of ours.",
         {"": SENDS_NOW},
     ),
-    "Utilisation of ports": lines.of(limits.NO_ROOM)(
-        "The middle port, the top tenth, the top hundredth and the fullest, as they send. Lines at "
-        "80 % (capacity_average, a common planning limit) and 95 % (capacity_peak), policies of "
-        "ours.",
-        quantiles(SENDS),
+    "Utilisation of ports": lines.of(limits.NO_ROOM, silence=NO_RULES)(
+        "The middle port, the top tenth, the top hundredth and the fullest, as they send over 5 "
+        "minutes; of several clusters, of the one that sends more. Lines at 80 % "
+        "(capacity_average, a common planning limit) and 95 % (capacity_peak), policies of ours.",
+        {
+            "median": quantile_of_links("0.5"),
+            "90th percentile": quantile_of_links("0.9"),
+            "99th percentile": quantile_of_links("0.99"),
+            "most": quantile_of_links("1"),
+        },
     ),
-    "Mean by tier": lines.of(fine_until(Unit.RATIO, warn=FULL))(
+    "Mean by tier": lines.of(fine_until(Unit.RATIO, warn=FULL), silence=NO_RULES)(
         "Mean utilisation of what hosts' NICs send, of what switches send to hosts, and of the "
         "links between switches. Uplinks far above NICs: the fabric is oversubscribed; line at "
         "80 % (capacity_average).",
-        {"{{tier}}": by_tier("avg", SENDS)},
+        {"{{tier}}": MEAN_BY_TIER},
     ),
-    "Room left by tier": lines.of(Unit.BITS_PER_SECOND)(
+    "Room left by tier": lines.of(Unit.BITS_PER_SECOND, silence=NO_RULES)(
         "What the ports that have a link could send and do not, in bits a second, summed over each "
         "tier. What another job needs must fit into every tier that it crosses.",
-        {"{{tier}}": by_tier("sum", f"({UP_RATE} - {BITS})")},
+        {"{{tier}}": f"{by_tier('rate_bits:sum')} - {by_tier('transmit_bits:rate5m')}"},
     ),
     "Utilisation within milliseconds": lines.of(fine_until(Unit.RATIO, warn=0.95))(
         "Of all time that fast sampled ports were looked at: half, 90 % and 99 % of it was at or "
@@ -155,8 +154,9 @@ LINKS = {
             "90 % of the time": f"histogram_quantile(0.9, {BURSTS})",
             "99 % of the time": f"histogram_quantile(0.99, {BURSTS})",
         },
+        silence="No fast sampler runs, or no rules do.",
     ),
-    "Fullest ports": table(
+    "Fullest ports": table.of(silence=NO_RULES)(
         f"The {HOTTEST} ports that sent most over the range shown, by their rate; beside it the "
         "last 5 minutes. The same ports every day need more links or other jobs. Colours from 80 % "
         "(capacity_average) and 95 % on (capacity_peak), policies of ours.",
@@ -170,7 +170,7 @@ LINKS = {
 
 OVER = "[$__range:$__interval]"
 TREND = {
-    "Trend by tier": table(
+    "Trend by tier": table.of(silence=NO_RULES)(
         "Mean utilisation of each tier now and over the range shown; how much it changes in a day "
         "at the pace of that range; and where it would be after as long again, if it went on like "
         "this. Choose a range of days or weeks: within an hour it only shows whether a job has "
@@ -178,17 +178,18 @@ TREND = {
         "and go. Colour from 80 % on (capacity_average).",
         (*titled(tier="Tier"),),
         {
-            ("Now", Unit.RATIO): by_tier("avg", SENDS_NOW),
-            ("In the range", Unit.RATIO): by_tier("avg", utilisation("transmit", "$__range")),
-            ("A day", Unit.RATIO): f"deriv(({by_tier('avg', SENDS)}){OVER}) * {DAY_SECONDS}",
+            ("Now", Unit.RATIO): MEAN_BY_TIER,
+            ("In the range", Unit.RATIO): f"{over_range(f'{UTILISATION}:sum')}"
+            f" / {over_range(f'{UTILISATION}:count')}",
+            ("A day", Unit.RATIO): f"deriv(({MEAN_BY_TIER}){OVER}) * {DAY_SECONDS}",
             ("After as long again", fine_until(Unit.RATIO, warn=FULL)): f"clamp("
-            f"predict_linear(({by_tier('avg', SENDS)}){OVER}, $__range_s), 0, 1)",
+            f"predict_linear(({MEAN_BY_TIER}){OVER}, $__range_s), 0, 1)",
         },
     ),
-    "Traffic of all NICs": lines.of(Unit.BITS_PER_SECOND)(
+    "Traffic of all NICs": lines.of(Unit.BITS_PER_SECOND, silence=NO_RULES)(
         "What all hosts send together. Steps are jobs that begin and end; a slope over weeks is "
         "growth.",
-        {"sent": f"sum({of_nics(BITS)})"},
+        {"sent": f'sum(tier:fabric_link_transmit_bits:rate5m{{{HERE}, tier="NICs"}})'},
     ),
 }
 
@@ -196,7 +197,7 @@ DOWN_TO_UP = (
     f"sum by (cluster, host) ({to_hosts(UP_RATE)})"
     f" / on (cluster, host) sum by (cluster, host) ({to_switches(UP_RATE)})"
 )
-UPLINKS_SEND = from_leaves(SENDS)
+NO_UPLINKS = "No uplinks are known, or no rules run."
 BETWEEN = {
     "Oversubscription of switches": bars.of(
         fine_until(look=1.001, warn=2), decimals=2, jump=jumps.TO_THIS_SWITCH
@@ -207,21 +208,18 @@ BETWEEN = {
         "are read and have both. Colours above 1 and from 2 on, a policy of ours.",
         {"{{host}}": DOWN_TO_UP},
     ),
-    "Uplinks of each switch": lines.of(UPLINKS_FULL, jump=jumps.TO_THIS_SWITCH)(
+    "Uplinks of each switch": lines.of(UPLINKS_FULL, jump=jumps.TO_THIS_SWITCH, silence=NO_UPLINKS)(
         "Mean utilisation of a switch's uplinks as they send. From 70 % on the switch needs more "
         "of them, or fewer jobs across it (capacity_uplinks_average, a policy of ours; the rule "
         "pack warns after an hour).",
-        {"{{host}}": f"avg by (cluster, host) ({UPLINKS_SEND})"},
+        {"{{host}}": gauge("switch:fabric_port_uplink_transmit:utilisation5m", by="cluster, host")},
     ),
     "Unevenness of uplinks": lines.of(limits.UNEVEN, jump=jumps.TO_THIS_SWITCH)(
         "The busiest uplink of a switch by the mean of all of them. 1 is even; from 1.5 on hashing "
         "puts too many flows on one link (capacity_imbalance, a policy of ours). Only where the "
         "mean is above 20 %: below it is no harm (capacity_imbalance_load).",
-        {
-            "{{host}}": f"max by (cluster, host) ({UPLINKS_SEND})"
-            f" / (avg by (cluster, host) ({UPLINKS_SEND}) > 0.2)"
-        },
-        silence="No switch's uplinks are loaded above 20 %.",
+        {"{{host}}": gauge("switch:fabric_port_uplink_transmit:imbalance5m", by="cluster, host")},
+        silence="No switch's uplinks are loaded above 20 %, or no rules run.",
     ),
 }
 

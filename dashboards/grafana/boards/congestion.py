@@ -7,7 +7,7 @@ others and is not stopped itself. What is full, marked or uneven shows why.
 from __future__ import annotations
 
 from dashboards.grafana import jumps, limits
-from dashboards.grafana.cable import PAUSE_BITS, worst_host
+from dashboards.grafana.cable import worst_host
 from dashboards.grafana.expressions import (
     HERE,
     INCIDENT,
@@ -15,8 +15,11 @@ from dashboards.grafana.expressions import (
     PORT,
     PORT_RATE,
     SOMEBODY_LOOKS,
+    gauge,
+    highest,
     per_nic,
     per_port,
+    rate,
     utilisation,
 )
 from dashboards.grafana.limits import fine_until
@@ -51,22 +54,34 @@ CAUSES = "congestion|pause_storm|microburst"
 NAME = "{{host}} {{device}} {{port}}"
 
 
-def measured(direction: str, over: str = "5m") -> str:
-    """Share of time that interfaces and ports measure, of the priority that has most."""
+def recorded_times(direction: str) -> tuple[str, str]:
+    return (
+        f"nic:fabric_nic_{direction}_pause_seconds:rate5m",
+        f"port:fabric_port_{direction}_pause_seconds:rate5m",
+    )
+
+
+def measured(direction: str) -> str:
+    """Share of 5 minutes that interfaces and ports measure, of the priority that has most."""
+    nic, port = recorded_times(direction)
+    return f"({gauge(nic, by=NIC)} or {gauge(port, by=PORT)})"
+
+
+def over_time(direction: str) -> str:
+    """The same at every moment, of those that had most in the range."""
     port, nic = (
-        f"max by ({labels}) (rate(fabric_{kind}_{direction}_pause_seconds_total{{{HERE}}}[{over}]))"
+        rate(f"fabric_{kind}_{direction}_pause_seconds_total", by=labels, how="max")
         for kind, labels in (("port", PORT), ("nic", NIC))
     )
-    return f"({nic} or {port})"
+    return worst_host(f"({nic} or {port})", highest(*recorded_times(direction)))
 
 
-def by_frames(direction: str, over: str = "5m") -> str:
-    """The longest share of time that a port's pause frames can have stopped.
+def by_frames(direction: str) -> str:
+    """The longest share of 5 minutes that a port's pause frames can have stopped.
 
     A pause that goes on is repeated before it ends, so that frames add up to more than the time.
     """
-    frames = f"fabric_port_{direction}_pause_frames_total{{{HERE}}}[{over}]"
-    return f"clamp_max(max by ({PORT}) (rate({frames})) * {PAUSE_BITS} / {PORT_RATE}, 1)"
+    return f"clamp_max({gauge(f'port:fabric_port_{direction}_pause_frames:share5m', by=PORT)}, 1)"
 
 
 WAITS = (
@@ -89,6 +104,11 @@ def suspects(stops: str, is_stopped: str) -> Numbers:
     }
 
 
+def seen_now(metric: str) -> str:
+    """Whether it is measured, asked once; for what is recorded only where there is some."""
+    return f"max({metric}{{{HERE}}} @ end())"
+
+
 MARKS_SEEN = "fabric_port_receive_ecn_marked_packets_total"
 MARKED = per_port(MARKS_SEEN, "5m")
 RECEIVED = f"({per_port('fabric_port_receive_packets_total', '5m')} > {PACKETS})"
@@ -96,7 +116,7 @@ SENT = f"({per_port('fabric_port_transmit_packets_total', '5m')} > {PACKETS})"
 SENDS, RECEIVES = utilisation("transmit", "5m"), utilisation("receive", "5m")
 INCIDENTS = f'max by ({INCIDENT}) (fabric_incident{{cause=~"{CAUSES}"}})'
 
-NO_PAUSE = "No source measures pause."
+NO_PAUSE = "No source measures pause, or no rules run: they record who is worst."
 
 GLANCE = {
     "Incidents": number(
@@ -144,7 +164,7 @@ WHERE = {
         "there is no public number).",
         (*named("host device"), *titled(port="Port")),
         suspects(measured("transmit"), measured("receive")),
-        silence="No port stops another, as far as time is measured.",
+        silence="No port stops another, as far as time is measured and rules record it.",
     ),
     "Who stops others: switches, by frames": table(
         "Switches count pause frames and no time: the share is the longest that the frames of the "
@@ -154,7 +174,7 @@ WHERE = {
         "neighbours.",
         (THIS_SWITCH,),
         suspects(SWITCH_STOPS, SWITCH_IS_STOPPED),
-        silence="No switch stops a sender.",
+        silence="No switch stops a sender, or no rules run.",
     ),
     "Who is stopped by whom": table(
         "Ports of switches that are stopped, and who is at the other end of their cable: that is "
@@ -169,7 +189,7 @@ WHERE = {
         {("Is stopped", limits.STOPPED): f"topk({ROWS}, {by_frames('receive')} > 0)"},
         f"max by ({PORT}, peer_name, peer_port) (fabric_link_info{{{HERE}}})"
         f" and on ({PORT}) topk({ROWS}, {by_frames('receive')} > 0)",
-        silence="No port of a switch is stopped.",
+        silence="No port of a switch is stopped, or no rules run.",
     ),
     "Verdicts": table(
         "Open incidents whose cause is congestion, a pause storm or microbursts: the culprit by "
@@ -185,12 +205,12 @@ HELD = {
     "Stopped by pause": lines.of(limits.STOPPED, silence=NO_PAUSE)(
         "Share of time in which interfaces and ports may not send, measured: the worst. Victims of "
         "one root rise together. Limits: 5 and 30 % (pause_share, pause_share_heavy).",
-        {NAME: worst_host(measured("receive", "$__rate_interval"))},
+        {NAME: over_time("receive")},
     ),
     "Stops its neighbours": lines.of(limits.STOPPED, silence=NO_PAUSE)(
         "Share of time in which interfaces and ports keep their neighbour from sending: the worst. "
         "Who is here and not in the panel beside this one is the root.",
-        {NAME: worst_host(measured("transmit", "$__rate_interval"))},
+        {NAME: over_time("transmit")},
     ),
     "Pause frames received": lines.of(Unit.PACKETS_PER_SECOND)(
         "Frames a second that order a port to stop, of the priority that has most: the worst ports "
@@ -199,17 +219,22 @@ HELD = {
             NAME: worst_host(
                 f"(max by ({PORT}) (rate(fabric_port_receive_pause_frames_total"
                 f"{{{HERE}}}[$__rate_interval]))"
-                f" or {per_nic('fabric_nic_phy_receive_pause_frames_total')})"
+                f" or {per_nic('fabric_nic_phy_receive_pause_frames_total')})",
+                highest(
+                    "port:fabric_port_receive_pause_frames:share5m",
+                    "nic:fabric_nic_receive_pause_frames:share5m",
+                ),
             )
         },
-        silence="No source counts pause frames.",
+        silence="No source counts pause frames, or no rules run.",
     ),
     "No credit (XmitWait)": lines.of(limits.WAIT)(
         "Share of time in which a port of InfiniBand had data and no credit: the worst. A path of "
         "such ports leads to the one whose receiver is slow or whose link is full. Limits: 10 and "
         "30 % (congestion_wait_share, congestion_wait_share_heavy: folklore).",
-        {NAME: worst_host(WAITS)},
-        silence="No source reports time without credit (Ethernet has pause instead).",
+        {NAME: worst_host(WAITS, highest("port:fabric_port_transmit_wait_seconds:rate5m"))},
+        silence="No source reports time without credit (Ethernet has pause instead), or no rules "
+        "run.",
     ),
 }
 
@@ -219,27 +244,33 @@ MARKS = {
         "mark was set at a queue on the way here, usually the last hop before many senders meet. "
         "Ports with less than 1,000 packets a second have no share. 5 % is where the rule pack "
         "warns (congestion_ecn_share, a policy of ours).",
-        {NAME: worst_host(f"clamp_max({MARKED} / {RECEIVED}, 1)")},
-        silence="No source counts marked packets, or there is no traffic.",
+        {
+            NAME: worst_host(
+                f"clamp_max({MARKED} / {RECEIVED}, 1)",
+                highest("port:fabric_port_receive_ecn_marked_packets:share5m"),
+            )
+        },
+        silence="No source counts marked packets, there is no traffic, or no rules run.",
     ),
     "Senders that are slowed down": lines.of(Unit.RATIO)(
         "Notifications (CNP) that a sender obeyed, by packets sent: the worst ports. Three times "
         "its own mean of the hours before is a rise (congestion_cnp_rise, a policy of ours: no "
         "public number exists).",
-        {NAME: worst_host(f"{per_port('fabric_port_cnp_handled_total', '5m')} / {SENT}")},
-        silence="No source counts notifications, or there is no traffic.",
+        {
+            NAME: worst_host(
+                f"{per_port('fabric_port_cnp_handled_total', '5m')} / {SENT}",
+                highest("port:fabric_port_cnp_handled:share5m"),
+            )
+        },
+        silence="No source counts notifications, there is no traffic, or no rules run.",
     ),
     "Marks and notifications of all": lines.of(Unit.PACKETS_PER_SECOND)(
         "The halves of congestion control, summed: receivers see marks and send notifications, "
         "senders get and obey them. Marks without notifications, or notifications that are "
-        "ignored, are a configuration fault.",
-        {
-            "marked on arrival": f"sum({per_port(MARKS_SEEN)})",
-            "notifications sent": f"sum({per_port('fabric_port_cnp_sent_total')})",
-            "obeyed": f"sum({per_port('fabric_port_cnp_handled_total')})",
-            "ignored": f"sum({per_port('fabric_port_cnp_ignored_total')})",
-        },
-        silence="No source counts marks (InfiniBand and plain Ethernet have none).",
+        "ignored, are a configuration fault. Means of 5 minutes, recorded by the rules.",
+        {"{{part}}": f"sum by (part) (cluster:fabric_congestion_control:rate5m{{{HERE}}})"},
+        silence="No source counts marks (InfiniBand and plain Ethernet have none), or no rules "
+        "run.",
     ),
     "Sent again": lines.of(limits.ONE_A_SECOND)(
         "Adaptive retransmissions a second: packets that congestion, or a bad link, made a sender "
@@ -248,7 +279,10 @@ MARKS = {
         {
             NAME: worst_host(
                 f"({per_port('fabric_port_adaptive_retransmits_total')}"
-                f" or {per_port('fabric_port_retransmit_packets_total')})"
+                f" or {per_port('fabric_port_retransmit_packets_total')})",
+                highest("port:fabric_port_adaptive_retransmits:rate5m"),
+                f"{seen_now('fabric_port_adaptive_retransmits_total')}"
+                f" or {seen_now('fabric_port_retransmit_packets_total')}",
             )
         },
         silence="No source counts retransmissions.",
@@ -256,7 +290,9 @@ MARKS = {
 }
 
 UPLINKS = f"port:fabric_port_uplink_transmit:utilisation5m{{{HERE}}}"
-RAILS = f"port:fabric_port_rail_transmit:utilisation5m{{{HERE}}}"
+
+
+LINKS = "link:fabric_link_transmit:utilisation5m"
 
 
 def uneven(links: str) -> str:
@@ -264,9 +300,9 @@ def uneven(links: str) -> str:
 
 
 QUEUES = (
-    f"(max by ({PORT}, queue) (fabric_port_queue_depth_average_bytes{{{HERE}}})"
-    f" or max by ({PORT}, queue) (fabric_port_queue_depth_bytes{{{HERE}}}))"
-    f" * 8 / on ({PORT}) group_left () {PORT_RATE}"
+    f"((max by ({PORT}, queue) (fabric_port_queue_depth_average_bytes{{{HERE}}}) * 8"
+    f" or max by ({PORT}, queue) (fabric_port_queue_depth_bytes{{{HERE}}}) * 8)"
+    f" / on ({PORT}) group_left () {PORT_RATE} > 0)"
 )
 WHY = {
     "Hottest links": table(
@@ -298,23 +334,30 @@ WHY = {
         "How many times the mean the busiest uplink of a switch, or the busiest NIC of a host, "
         f"carries, where the mean is above {LOADED:.0%}. Limit: 1.5 (capacity_imbalance).",
         {
-            "{{host}} uplinks": f"{uneven(UPLINKS)}"
-            f" and on (cluster, host) avg by (cluster, host) ({UPLINKS}) > {LOADED}",
-            "{{host}} NICs": f"{uneven(RAILS)}"
-            f" and on (cluster, host) avg by (cluster, host) ({RAILS}) > {LOADED}",
+            "{{host}} uplinks": gauge(
+                "switch:fabric_port_uplink_transmit:imbalance5m", by="cluster, host"
+            ),
+            "{{host}} NICs": gauge(
+                "host:fabric_port_rail_transmit:imbalance5m", by="cluster, host"
+            ),
         },
-        silence="Nothing is loaded enough for an uneven spread to hurt.",
+        silence="Nothing is loaded enough for an uneven spread to hurt, or no rules run.",
     ),
     "Queues that stand": lines.of(limits.QUEUE)(
         "What stands in queues of switches, as the time that it takes to leave at the port's rate: "
         "the worst. 0.2 milliseconds is a queue that stands (congestion_queue_seconds, a policy of "
         "ours: 10 MB at 400 Gb/s).",
-        {"{{host}} {{port}} queue {{queue}}": worst_host(QUEUES)},
-        silence="No switch reports how full its queues are.",
+        {
+            "{{host}} {{port}} queue {{queue}}": worst_host(
+                QUEUES, highest("port:fabric_port_queue_depth:drain5m"), on=PORT
+            )
+        },
+        silence="No switch reports how full its queues are, or no rules run.",
     ),
     "Links over time": lines.of(limits.FULL)(
         "The fullest links as they send, by their rate. Limits: 60, 80 and 95 %.",
-        {NAME: worst_host(utilisation("transmit"))},
+        {NAME: worst_host(utilisation("transmit"), f"max by ({PORT}) ({highest(LINKS)})")},
+        silence="No link carries anything, or no rules run.",
     ),
     "Hosts that cannot take it: PCIe": lines.of(fine_until(Unit.RATIO, warn=0.15))(
         "Share of time in which PCIe held a NIC up, as it writes to memory or reads from it: the "
@@ -324,10 +367,11 @@ WHY = {
             NAME: worst_host(
                 f"(max by ({NIC}) (rate(fabric_nic_pcie_write_stalled_seconds_total"
                 f"{{{HERE}}}[$__rate_interval]))"
-                f" or max by ({NIC}) (fabric_nic_pcie_write_stalled_ratio{{{HERE}}}))"
+                f" or max by ({NIC}) (fabric_nic_pcie_write_stalled_ratio{{{HERE}}}))",
+                f"max by ({NIC}) ({highest('nic:fabric_nic_pcie_stalled:share5m')})",
             )
         },
-        silence="No NIC reports how PCIe holds it up.",
+        silence="No NIC reports how PCIe holds it up, or no rules run.",
     ),
 }
 

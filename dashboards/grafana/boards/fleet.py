@@ -24,7 +24,6 @@ from dashboards.grafana.expressions import (
     on_ports,
     per_nic,
     per_port,
-    rate,
     utilisation,
 )
 from dashboards.grafana.limits import fine_until
@@ -175,55 +174,66 @@ JOBS = {
 }
 
 NIC_ERROR_RATE = (
-    f"{per_nic('fabric_nic_phy_receive_pcs_symbol_errors_total', '$__range')} / {NIC_RATE}"
+    f"({per_nic('fabric_nic_phy_receive_pcs_symbol_errors_total', '$__range')} > 0) / {NIC_RATE}"
 )
 ERROR_RATE = (
-    f"{per_port('fabric_port_symbol_errors_total', '$__range')} / {PORT_RATE} > 0"
-    f" or {on_ports(NIC_ERROR_RATE)} > 0"
+    f"({per_port('fabric_port_symbol_errors_total', '$__range')} > 0) / {PORT_RATE}"
+    f" or {on_ports(NIC_ERROR_RATE)}"
 )
 """Errors by the bits that the link's speed carries in the same time."""
+
+
+def counted(metric: str) -> str:
+    """A second, over the range, of interfaces that counted any: the others are not looked at."""
+    return f"{per_nic(metric, '$__range')} > 0"
+
+
 WRONG_CHECKSUM = (
     f"{per_port('fabric_port_receive_crc_errors_total', '$__range')} > 0"
-    f" or {on_ports(per_nic('fabric_nic_phy_receive_crc_errors_total', '$__range'))} > 0"
+    f" or {on_ports(counted('fabric_nic_phy_receive_crc_errors_total'))}"
 )
 SENT = (
     f"(({per_port('fabric_port_transmit_packets_total', '$__range')}"
     f" or {per_port('fabric_port_transmit_unicast_packets_total', '$__range')}) > 100)"
 )
 """Packets a second; with fewer there is no ratio (knob loss_packets_least)."""
-RECEIVED = (
-    f"(({per_port('fabric_port_receive_packets_total', '$__range')}"
-    f" or {per_port('fabric_port_receive_unicast_packets_total', '$__range')}) > 100)"
-)
-DROPPED = (
-    f"({per_port('fabric_port_transmit_discards_total', '$__range')} > 0"
-    f" or {per_port('fabric_port_queue_discarded_packets_total', '$__range')} > 0) / {SENT}"
-)
+
+
+def share_dropped(direction: str) -> str:
+    """What ports dropped by their packets, both as the rules record them: of few ports."""
+    discards, packets = (
+        f"port:fabric_port_{direction}_{what}:rate5m{{{HERE}}}[$__range]"
+        for what in ("discards", "packets")
+    )
+    return (
+        f"sum_over_time({discards}) / (sum_over_time({packets}) and avg_over_time({packets}) > 100)"
+    )
+
+
+RECEIVED = f"(avg_over_time(port:fabric_port_receive_packets:rate5m{{{HERE}}}[$__range]) > 100)"
+DROPPED = share_dropped("transmit")
 DROPPED_ON_ARRIVAL = (
-    f"({per_port('fabric_port_receive_discards_total', '$__range')} > 0"
-    f" or {per_port('fabric_port_ingress_queue_discarded_packets_total', '$__range')} > 0"
-    f" or {on_ports(per_nic('fabric_nic_phy_receive_discards_total', '$__range'))} > 0)"
-    f" / {RECEIVED}"
+    f"{share_dropped('receive')}"
+    f" or {on_ports(counted('fabric_nic_phy_receive_discards_total'))} / {RECEIVED}"
 )
-SENT_AGAIN = f"{per_port('fabric_port_sequence_naks_total', '$__range')} / {SENT} > 0"
+SENT_AGAIN = f"({per_port('fabric_port_sequence_naks_total', '$__range')} > 0) / {SENT}"
 
 
-most = partial(rate, over="5m", how="max")
 STOPPED = (
-    f"({most('fabric_port_receive_pause_seconds_total', by=PORT)}"
-    f" or {most('fabric_port_transmit_wait_seconds_total', by=PORT)}"
-    f" or {on_ports(most('fabric_nic_receive_pause_seconds_total', by=NIC))}) > 0"
+    f"({gauge('port:fabric_port_receive_pause_seconds:rate5m', by=PORT)}"
+    f" or {gauge('port:fabric_port_transmit_wait_seconds:rate5m', by=PORT)}"
+    f" or {on_ports(gauge('nic:fabric_nic_receive_pause_seconds:rate5m', by=NIC))}) > 0"
 )
 STOPS_OTHERS = (
-    f"({most('fabric_port_transmit_pause_seconds_total', by=PORT)}"
-    f" or {on_ports(most('fabric_nic_transmit_pause_seconds_total', by=NIC))}) > 0"
+    f"({gauge('port:fabric_port_transmit_pause_seconds:rate5m', by=PORT)}"
+    f" or {on_ports(gauge('nic:fabric_nic_transmit_pause_seconds:rate5m', by=NIC))}) > 0"
 )
 NAMES = (Column(label="host", title="Host or switch", jump=jumps.TO_PORT), *named("device port"))
 
 
 def worst(text: str, numbers: Numbers) -> Panel:
     tops = {head: f"topk({WORST}, {expr})" for head, expr in numbers.items()}
-    return table(text, NAMES, tops, silence="No port stands out.")
+    return table(text, NAMES, tops, silence="No port stands out, as far as rules run.")
 
 
 LINKS = {

@@ -50,8 +50,11 @@ RANK = "rank, host"
 GROUP = "communicator, operation, size"
 BANDWIDTH = f"fabric_communicator_bus_bandwidth_bytes_per_second{{{MINE}}}"
 
+HOSTS_MAX = 1000
+"""Of a job's hosts that panels look at: of more the latest, so that all others of a large fabric
+need not be read."""
 HOSTS = (
-    f"(max by (host) (fabric_rank_lateness_seconds{{{MINE}}})"
+    f"topk({HOSTS_MAX}, max by (host) (fabric_rank_lateness_seconds{{{MINE}}})"
     f" or max by (host) (fabric_job_info{{{MINE}}}))"
 )
 """The job's hosts: by its collectives, or by what agents see of its processes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dashboards.grafana import limits
 from dashboards.grafana.cable import leading, worst_host
-from dashboards.grafana.expressions import HERE, NIC, PORT, PORT_RATE, rate
+from dashboards.grafana.expressions import HERE, NIC, PORT, PORT_RATE, highest, rate
 from dashboards.grafana.limits import bad_until, fine_until
 from dashboards.grafana.model import Colour, Unit
 from dashboards.grafana.shapes import board, heat, lines, named, number, spread, table, titled
@@ -36,6 +36,15 @@ def counted(name: str, over: str = "$__rate_interval") -> str:
     return f"sum by ({SIDE}) (rate(fabric_burst_{name}{{{HERE}}}[{over}]))"
 
 
+def most(name: str) -> str:
+    """The highest of the range, asked once."""
+    return f"max by ({SIDE}) (max_over_time(fabric_burst_{name}{{{HERE}}}[$__range] @ end()))"
+
+
+def seen(name: str) -> str:
+    return f"max(fabric_burst_{name}{{{HERE}}} @ end())"
+
+
 def of_host(name: str, over: str) -> str:
     return f"round(sum by ({HOST}) (increase(fabric_burst_sampler_{name}{{{HERE}}}[{over}])))"
 
@@ -45,6 +54,8 @@ PEAK = f"{gauge('peak_bytes_per_second')} / {LINE}"
 COARSE_PEAK = f"{gauge('coarse_peak_bytes_per_second')} / {LINE}"
 MEAN = f"{gauge('mean_bytes_per_second')} / {LINE}"
 BURSTS = counted("bursts_total")
+LINE_NOW = f"(max by ({SIDE}) (fabric_burst_line_bytes_per_second{{{HERE}}} @ end()) > 0)"
+MOST_BURSTS = f"sum by ({SIDE}) (increase(fabric_burst_bursts_total{{{HERE}}}[$__range] @ end()))"
 MISSED_TICKS = f"max by ({HOST}) (rate(fabric_burst_sampler_ticks_missed_total{{{HERE}}}[5m]))"
 MISSED = (
     f"{MISSED_TICKS} / ({MISSED_TICKS}"
@@ -56,6 +67,7 @@ HIDES = f"{gauge('peak_bytes_per_second')} / ({gauge('mean_bytes_per_second')} >
 """How many times its mean a port's peak is."""
 HIGHEST = f"topk({ROWS}, {PEAK} > 0)"
 NO_SAMPLER = "No fast sampler runs."
+NO_RECORD = "No fast sampler runs, or no rules do."
 
 GLANCE = {
     "Bursts a second": number.of(Unit.EVENTS_PER_SECOND, decimals=1)(
@@ -120,22 +132,30 @@ WHO = {
         "The highest rate of each second, by the line's rate: the ports with the highest. Compare "
         "with the means beside: where both are high the link is full, where only the peak is, it "
         "bursts. 95 % is full (capacity_peak).",
-        {NAME: worst_host(PEAK)},
+        {
+            NAME: worst_host(
+                PEAK, f"{most('peak_bytes_per_second')} / {LINE_NOW}", seen("line_bytes_per_second")
+            )
+        },
     ),
     "Means of the same seconds": lines.of(limits.PEAK, silence=NO_SAMPLER)(
         "The mean rate of each second, by the line's rate: the ports with the highest. This is all "
         "that other tools show.",
-        {NAME: worst_host(MEAN)},
+        {
+            NAME: worst_host(
+                MEAN, f"{most('mean_bytes_per_second')} / {LINE_NOW}", seen("line_bytes_per_second")
+            )
+        },
     ),
     "Bursts a second": lines.of(limits.BURSTS, silence=NO_SAMPLER)(
         "Moments above half of the line's rate: the ports with most. Above one a second is more "
         "than steps make (bursts_rate, a policy of ours).",
-        {NAME: worst_host(BURSTS)},
+        {NAME: worst_host(BURSTS, MOST_BURSTS, seen("bursts_total"))},
     ),
     "Busy": lines.of(Unit.RATIO, silence=NO_SAMPLER)(
         "Share of each second in which the rate was above half of the line's: the ports with most. "
         "Near 100 % it is load and no burst.",
-        {NAME: worst_host(gauge("busy_ratio"))},
+        {NAME: worst_host(gauge("busy_ratio"), most("busy_ratio"), seen("busy_ratio"))},
     ),
     "Harm": lines.of(limits.HARM)(
         "Packets that arrived marked or were dropped on arrival, by packets received: the worst "
@@ -143,7 +163,8 @@ WHO = {
         "Recorded by the rules.",
         {
             "{{host}} {{device}} {{port}}": worst_host(
-                f"clamp_max(port:fabric_burst_harmed_packets:share5m{{{HERE}}}, 1)"
+                f"clamp_max(port:fabric_burst_harmed_packets:share5m{{{HERE}}}, 1)",
+                highest("port:fabric_burst_harmed_packets:share5m"),
             )
         },
         silence="No source counts marks and drops, there is no traffic, or no rules run.",
@@ -151,7 +172,7 @@ WHO = {
     "Bursts of each port": heat.of(Unit.EVENTS_PER_SECOND)(
         "Bursts a second of the ports with most, a row for each direction: what lights up together "
         "belongs to one collective, one alone is other traffic.",
-        {NAME: leading(BURSTS)},
+        {NAME: leading(BURSTS, MOST_BURSTS)},
         silence="No bursts.",
     ),
 }
@@ -160,8 +181,8 @@ WHO = {
 def time_above(bound: float, direction: str) -> str:
     """Share of time above a utilisation, of all ports together; it is a cumulative histogram."""
     below, all_of_it = (
-        "sum(rate(fabric_burst_utilisation_seconds_total"
-        f'{{{HERE}, direction="{direction}", le="{le}"}}[$__rate_interval]))'
+        "sum(cluster:fabric_burst_utilisation_seconds:rate5m"
+        f'{{{HERE}, direction="{direction}", le="{le}"}})'
         for le in (bound, "+Inf")
     )
     return f"1 - {below} / ({all_of_it} > 0)"
@@ -172,10 +193,11 @@ SMOOTHEST = f"bottomk({ROWS}, {VARIATION} and on ({SIDE}) {MEAN} > {FROM_LEAST})
 
 TIME = {
     **{
-        f"Time above a share of the line, {words}": lines.of(Unit.RATIO, silence=NO_SAMPLER)(
+        f"Time above a share of the line, {words}": lines.of(Unit.RATIO, silence=NO_RECORD)(
             "Share of time of all sampled ports in which the rate was above 10, 50, 75 and 90 % of "
             "the line, seen every few milliseconds. Lines close together are traffic that is all "
-            "or nothing: bursts. Only ports whose line rate is known.",
+            "or nothing: bursts. Only ports whose line rate is known. Means of 5 minutes, recorded "
+            "by the rules.",
             {
                 f"above {bound * 100:.0f} %": time_above(bound, direction)
                 for bound in (0.1, 0.5, 0.75, 0.9)
@@ -205,14 +227,21 @@ TIME = {
 }
 
 PEAKS = f"max by ({PORT}, queue) (fabric_port_queue_peak_bytes{{{HERE}}})"
-BUFFER = rate("fabric_nic_receive_buffer_over_threshold_total", by=NIC)
+FILLED = "fabric_nic_receive_buffer_over_threshold_total"
+BUFFER = rate(FILLED, by=NIC)
 ELSEWHERE = {
     "Receive buffers that fill": lines.of(limits.BURSTS)(
         "How often a second a NIC's receive buffer passed 85 % of its size: the worst. It needs no "
         "sampler and sees bursts of microseconds. More than once a second is where the rule pack "
         "warns, on a link that is not busy (bursts_buffer_rate, a policy of ours; the 85 % are the "
         "NIC's).",
-        {"{{host}} {{device}}": worst_host(BUFFER)},
+        {
+            "{{host}} {{device}}": worst_host(
+                BUFFER,
+                f"sum by ({NIC}) (increase({FILLED}{{{HERE}}}[$__range] @ end()))",
+                f"max({FILLED}{{{HERE}}} @ end())",
+            )
+        },
         silence="No NIC counts this (mlx5 does).",
     ),
     "Highest marks of queues": lines.of(limits.QUEUE)(
@@ -221,10 +250,12 @@ ELSEWHERE = {
         "burst; alerts from 0.5 milliseconds on (bursts_queue_seconds, a policy of ours).",
         {
             "{{host}} {{port}} queue {{queue}}": worst_host(
-                f"{PEAKS} * 8 / on ({PORT}) group_left () {PORT_RATE}"
+                f"{PEAKS} * 8 / on ({PORT}) group_left () {PORT_RATE} > 0",
+                highest("port:fabric_port_queue_peak:drain"),
+                on=PORT,
             )
         },
-        silence="No switch reports the highest marks of its queues.",
+        silence="No switch reports the highest marks of its queues, or no rules run.",
     ),
 }
 SAMPLER = {
@@ -244,12 +275,13 @@ SAMPLER = {
             ("Restarts in an hour", Unit.NONE): of_host("restarts_total", "1h"),
         },
     ),
-    "Resolution": lines.of(COARSE, silence=NO_SAMPLER)(
+    "Resolution": lines.of(COARSE, silence=NO_RECORD)(
         "How far apart two readings of a counter really are: of the coarsest port, and of the "
-        "median one. A jump is a driver that refreshes its counters more rarely.",
+        "median one; of several clusters, of the one with more. A jump is a driver that refreshes "
+        "its counters more rarely. Recorded by the rules.",
         {
-            "coarsest": f"max({gauge('resolution_seconds')})",
-            "median": f"quantile(0.5, {gauge('resolution_seconds')})",
+            "coarsest": f'max(cluster:fabric_burst_resolution:quantile{{{HERE}, quantile="1"}})',
+            "median": f'max(cluster:fabric_burst_resolution:quantile{{{HERE}, quantile="0.5"}})',
         },
     ),
     "Ticks missed": lines.of(TICKS_MISSED, silence=NO_SAMPLER)(

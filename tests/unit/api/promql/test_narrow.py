@@ -143,7 +143,8 @@ def test_other_sides_do_not_choose(text: str) -> None:
 
 def test_the_left_side_is_asked_for_what_is_chosen() -> None:
     plan = parse_query(
-        "clamp_max(rate(a_total[1m]) / on (host, port) max by (host, port) (c), 1) and on (host) topk(2, b)"
+        "clamp_max(rate(a_total[1m]) / on (host, port) max by (host, port) (c), 1)"
+        " and on (host) topk(2, b)"
     )
     assert isinstance(plan, Binary)
     shape = (len(LEFT), 1)
