@@ -13,6 +13,7 @@ from dashboards.grafana.boards import alerts, capacity, fleet, itself
 from dashboards.grafana.model import Board, Draw, Panel
 from dashboards.grafana.substitute import ALL, substituted
 from tests.stands.own import write_own
+from tests.stands.recorded import write_recorded
 from tests.stands.service import InProcess, in_process
 from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 
@@ -73,9 +74,10 @@ EXPORTERS = [
 
 @pytest.fixture(scope="module")
 def exporters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
-    """A service that only node_exporter and dcgm-exporter have written to."""
+    """A service that only node_exporter and dcgm-exporter have written to, and rules."""
     with in_process(tmp_path_factory.mktemp("exporters")) as running:
         write(running, EXPORTERS)
+        write_recorded(running, BOARDS.values(), NOW - MINUTES * 60, NOW)
         yield running
 
 

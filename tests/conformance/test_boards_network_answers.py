@@ -14,6 +14,7 @@ from dashboards.grafana.boards import congestion, port
 from dashboards.grafana.cable import ENDS, worst
 from dashboards.grafana.model import Board, Panel
 from dashboards.grafana.substitute import ALL, substituted
+from tests.stands.recorded import write_recorded
 from tests.stands.service import InProcess, in_process
 from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 
@@ -130,6 +131,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
             "/api/v1/write", content=snappy(request_v1(samples())), headers=V1_HEADERS
         )
         assert answer.status_code == 204, answer.text
+        write_recorded(running, [congestion.BOARD], NOW - MINUTES * 60, NOW)
         yield running
 
 
