@@ -510,8 +510,8 @@ def repeated(value: Value, grid: Grid) -> Value:
     if isinstance(value, Scalar):
         return Scalar(np.repeat(value.values, grid.steps))
     check_size(len(value.labels), grid)
-    columns = (np.repeat(each, grid.steps, axis=1) for each in (value.values, value.present))
-    return Vector(value.labels, *columns)
+    values = np.repeat(value.values, grid.steps, axis=1)
+    return Vector(value.labels, values, np.repeat(value.present, grid.steps, axis=1))
 
 
 def unwrapped(node: plan.Node) -> plan.Node:

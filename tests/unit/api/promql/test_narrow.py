@@ -151,7 +151,6 @@ def test_the_left_side_is_asked_for_what_is_chosen() -> None:
     chosen = Vector(LEFT, np.ones(shape), np.ones(shape, np.bool_))
     found = [each for each in nodes_of(left_for(plan, chosen)) if isinstance(each, Select)]
     assert [each.among for each in found] == [(HOST,), (HOST,)]
-    many = Vector(
-        [{"host": str(row)} for row in range(NARROWING_ROWS_MAX + 1)], *[np.ones((1, 1))] * 2
-    )
+    rows = [{"host": str(row)} for row in range(NARROWING_ROWS_MAX + 1)]
+    many = Vector(rows, np.ones((1, 1)), np.ones((1, 1), np.bool_))
     assert left_for(plan, many) is plan.left
