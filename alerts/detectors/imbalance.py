@@ -28,6 +28,7 @@ import numpy as np
 from alerts.detectors.straggler import culprit_of, evidence_of, is_fault, late_share, suspects_of
 from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
+from alerts.signals.late import CLEAR_STEPS_MIN
 from alerts.signals.replay import RANKS_NAMED_MAX, labels_of
 from alerts.signals.what_if import cost_by_play
 from alerts.window.columns import Floats
@@ -59,7 +60,10 @@ def detect(window: Window) -> list[Finding]:
             continue
         stage = stage_of(window, job, own)
         lasting = lasting_of(window, job, own)
-        varying = None if lasting or stage else varying_of(window, job, own)
+        if own.is_computing:
+            varying = copies_of(window, job, own)
+        else:
+            varying = None if lasting or stage else varying_of(window, job, own)
         found += [*(one for one in (stage, varying) if one is not None), *lasting]
     return found
 
@@ -93,13 +97,15 @@ def lasting_of(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
 def stage_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
     """The stages of a pipeline that always take longer than the others."""
     stages = np.unique(own.stage[own.stage >= 0])
-    if len(stages) < 2 or len(own.start_ns) < STEPS_MIN:  # noqa: PLR2004 - one has no other
+    if len(stages) < 2:  # noqa: PLR2004 - one has no other
         return None
     # The lower median: a stage is slow if most of its copies are.
     taken = np.stack([lower_median(own.outside_ns[own.stage == one]) for one in stages])
     usual = lower_median(taken)
-    with np.errstate(invalid="ignore"):
-        share = (taken > STAGE_FACTOR_MIN * usual).mean(axis=1)
+    known = ~np.isnan(taken).any(axis=0)
+    if int(known.sum()) < steps_min(own):
+        return None
+    share = (taken > STAGE_FACTOR_MIN * usual)[:, known].mean(axis=1)
     slow = stages[share >= STAGE_STEPS_SHARE]
     if not len(slow) or 2 * len(slow) > len(stages):
         return None
@@ -132,12 +138,86 @@ def stage_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
         evidence=(
             Evidence(
                 metric="stage_own", text=text, value=seconds, unit="seconds", baseline=others,
-                from_ns=since, to_ns=last, labels=labels_of(job, ranks), samples=len(own.start_ns),
+                from_ns=since, to_ns=last, labels=labels_of(job, ranks), samples=int(known.sum()),
             ),
         ),
         cost=cost,
         is_context=window.is_live,
     )  # fmt: skip
+
+
+def steps_min(own: OwnTime) -> int:
+    """Steps that show what is usual: kernels that compute have little noise, and traces few steps."""
+    return CLEAR_STEPS_MIN if own.is_computing else STEPS_MIN
+
+
+def copies_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
+    """Copies of a pipeline that compute longer in all of their stages: what they were given is more.
+
+    A slow host has one stage, or its stages have it alike in every step.
+    """
+    factor = shares_of(own)
+    known = ~np.isnan(factor).all(axis=0)
+    if int(known.sum()) < steps_min(own) or any_late(job, own):
+        return None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cost = cost_by_play(job, own, 1.0 / factor, slice(0, len(own.start_ns)))
+    if cost is None or cost.lost_share < COST_SHARE_MIN:
+        return None
+    share = factor[:, known]
+    most = np.nanmax(share, axis=0)
+    slowest = own.pipeline[np.nanargmax(share, axis=0)]
+    same = float(np.bincount(slowest).max()) / len(slowest)
+    since, last = int(own.start_ns[known][0]), int(own.end_ns[known][-1])
+    text = (
+        f"in a typical step the copy of the pipeline with the most work computes "
+        f"{float(np.median(most)) - 1.0:.0%} longer than the average one, in all of its stages "
+        f"alike; one copy is that in {same:.0%} of steps"
+    )
+    return Finding(
+        detector="imbalance",
+        cause=Cause.STRAGGLER,
+        culprit=Culprit(job=job.job),
+        strength=round(min(1.0, 0.5 + cost.lost_share), 3),
+        since_ns=since,
+        until_ns=window.until(last),
+        last_ns=last,
+        reason=Reason.IMBALANCE,
+        job=job.job,
+        evidence=(
+            Evidence(
+                metric="copy_work", text=text, value=float(np.median(most)), unit="ratio",
+                baseline=1.0, from_ns=since, to_ns=last, labels={"job": job.job},
+                samples=len(slowest),
+            ),
+        ),
+        cost=cost,
+        is_context=window.is_live,
+    )  # fmt: skip
+
+
+def shares_of(own: OwnTime) -> Floats:
+    """How much longer than the average of its copies each rank's pipeline computes, in each step.
+
+    The median over its stages, so that one slow rank makes no copy; NaN where nothing is known.
+    """
+    longer = np.full(own.outside_ns.shape, np.nan)
+    for stage in np.unique(own.stage[own.stage >= 0]).tolist():
+        members = np.flatnonzero(own.stage == stage)
+        taken = own.outside_ns[members]
+        if len(members) > 1:
+            mean = taken.mean(axis=0)
+            longer[members] = np.where(mean > 0, taken / np.where(mean > 0, mean, 1.0), np.nan)
+    found = np.full(longer.shape, np.nan)
+    for name in np.unique(own.pipeline[own.pipeline >= 0]).tolist():
+        stages = np.flatnonzero(own.pipeline == name)
+        found[stages] = np.median(longer[stages], axis=0)
+    return found
+
+
+def any_late(job: JobWindow, own: OwnTime) -> bool:
+    """Whether a rank is late by itself: then its copy differs from the others because of it."""
+    return bool(suspects_of(job, own))
 
 
 def lower_median(values: Floats) -> Floats:

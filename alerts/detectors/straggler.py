@@ -34,7 +34,7 @@ import numpy as np
 
 from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
-from alerts.signals.late import LateStretch, find_stretch
+from alerts.signals.late import CLEAR_STEPS_MIN, LateStretch, find_clear, find_stretch
 from alerts.signals.replay import cost_of, labels_of, seen_last
 from alerts.signals.what_if import cost_by_play, what_if
 from alerts.window.columns import Flags, Floats, Ints
@@ -54,6 +54,9 @@ FALCON and MegaScale call a tenth straggling."""
 NOISE_FACTOR = 2.0
 """An excess must be so many times what one in ten steps of the others has by chance."""
 NOISE_QUANTILE = 0.9
+CLEAR_FACTOR = 3.0
+"""An excess of kernels that compute is clear if it is so many times what is late: of noise that
+falls off by a tenth for each 90 % point, a millionth is that far out."""
 HEALTHY_STEPS_MIN = 4
 """So many steps before a stretch show that it has a beginning."""
 PAST_SHARE = 0.5
@@ -164,7 +167,8 @@ def suspects_of_host(own: OwnTime, rows: Ints, name: str, noise: Noise) -> list[
 def may_be_late(own: OwnTime, rows: Ints) -> bool:
     """Whether a closer look is worth it: enough steps are beyond the least share."""
     late = own.excess_ns[rows] > SHARE_MIN * own.length_ns
-    return bool((late.sum(axis=1) >= LateStretch.STEPS_MIN).any())
+    least = CLEAR_STEPS_MIN if own.is_computing else LateStretch.STEPS_MIN
+    return bool((late.sum(axis=1) >= least).any())
 
 
 def outlies(one: Suspected, host: Suspected) -> bool:
@@ -182,6 +186,9 @@ def suspect(own: OwnTime, rows: Ints, host: str, excess: Floats, noise: Noise) -
     """The stretch in which these are late; None if there is none."""
     late, known = excess > noise.threshold_ns, ~np.isnan(excess)
     stretch = find_stretch(late, known, noise.chance, len(own.ranks), excess)
+    if stretch is None and own.is_computing:
+        clear = excess > CLEAR_FACTOR * noise.threshold_ns
+        stretch = find_clear(late, clear, known, len(own.ranks))
     if stretch is None:
         return None
     return Suspected(
@@ -362,9 +369,10 @@ def evidence_of(
     peers = median_known(own.peers_ns[one.rows][:, steps]) / NS
     first = job.culprit(int(own.ranks[one.rows[0]]))
     who = one.host or (first.host if first.rank is None else f"rank {first.rank}")
+    what = "on work of its own" if own.is_computing else "outside of collectives"
     others = "usually" if own.is_by_past[one.rows].any() else "the ranks it works with"
     text = (
-        f"{who} spends {duration(outside)} of a step outside of collectives, {others} "
+        f"{who} spends {duration(outside)} of a step {what}, {others} "
         f"{duration(peers)}; it was late in {one.stretch.late} of {one.stretch.known} steps"
     )
     return (

@@ -22,6 +22,7 @@ from collections.abc import Collection
 import msgspec
 import numpy as np
 
+from alerts.signals.computing import Busy, own_gaps, shared_factor, with_waiting
 from alerts.signals.pipelines import (
     are_copies,
     job_ranks,
@@ -78,6 +79,9 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """Since the rank's latest exit of anything; -1 where there was none before."""
     is_lost: Flags
     """Records of this rank are missing before this one."""
+    busy: Busy | None = None
+    """How long ranks computed, where it is known: then gaps are their own time since the entry of
+    the row before."""
 
 
 class OwnTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +106,8 @@ class OwnTime(msgspec.Struct, frozen=True, kw_only=True):
     """The pipeline that each rank is in, by a number; -1: in none."""
     stage: Ints
     """The stage, likewise: copies have the same; -1 for ranks in no pipeline."""
+    is_computing: bool
+    """Whether traces show what ranks compute: then time outside is that, and what is idle."""
     rows: Rows
 
     @property
@@ -131,15 +137,22 @@ def make_own_time(job: JobWindow) -> OwnTime | None:
     rows = in_steps(rows, chosen, len(ends))
     starts, ends = starts[chosen], ends[chosen]
     shape = (len(ranks), len(starts))
-    outside = outside_of(rows, shape)
     groups = groups_of(job, ranks)
     pipeline = pipelines_of(message_edges(job), ranks)
+    busy = busy_of(job, ranks, pipeline)
+    if busy is not None:
+        rows = with_computing(rows, busy)
+    outside = outside_of(rows, shape)
     copies = {name: group for name, group in groups.items() if are_copies(pipeline[group])}
     late = late_of(rows, shape, copies.keys())
     beyond, peers = excess_of(outside, [*copies.values()])
-    common = common_of(beyond, pipeline)
+    if busy is None:
+        common = common_of(beyond, pipeline)
+    else:
+        common = (shared_factor(outside, peers, pipeline) - 1.0) * peers
     beyond, peers = beyond - common, peers + common
-    excess = np.minimum(beyond, late)
+    # Kernels that compute wait for no other rank: nothing has to show that they made it late.
+    excess = np.minimum(beyond, late) if busy is None else beyond
     mixed = [group for name, group in groups.items() if name not in copies]
     is_by_past = without_copies(len(ranks), [*copies.values()], mixed)
     if (pipeline >= 0).any():
@@ -156,13 +169,34 @@ def make_own_time(job: JobWindow) -> OwnTime | None:
         outside_ns=outside,
         late_ns=late,
         excess_ns=excess,
-        together_ns=np.fmin(common, late),
+        together_ns=np.fmin(common, late) if busy is None else common,
         peers_ns=peers,
         is_by_past=is_by_past,
         pipeline=pipeline,
         stage=np.where(pipeline >= 0, stages_of([*copies.values()], len(ranks)), -1),
+        is_computing=busy is not None,
         rows=rows,
     )
+
+
+def with_computing(rows: Rows, busy: Busy) -> Rows:
+    """The rows with the ranks' own time before each: what they compute, also inside of others."""
+    seen = with_waiting(rows.records, rows.rank, rows.gap_ns, busy)
+    moved = rows.records.entry_ns - seen.entry_ns
+    gap = np.where(rows.gap_ns > 0, rows.gap_ns - moved, rows.gap_ns)
+    own = own_gaps(seen, rows.rank, gap, busy)
+    return msgspec.structs.replace(rows, records=seen, gap_ns=own, busy=busy)
+
+
+def busy_of(job: JobWindow, ranks: Ints, pipeline: Ints) -> Busy | None:
+    """How long the ranks computed; None unless it is known of all, and they form pipelines.
+
+    Elsewhere ranks meet in collectives, and time outside of them is their own.
+    """
+    if job.computing is None or not (pipeline >= 0).any():
+        return None
+    busy = Busy(job.computing, ranks)
+    return busy if busy.is_known.all() else None
 
 
 def without_copies(ranks: int, copies: list[Ints], mixed: list[Ints]) -> Flags:

@@ -20,6 +20,8 @@ CONSISTENCY_MIN = 0.7
 another rank each time."""
 CHANCE_MIN = 0.003
 """How often a rank is late by chance, at least: a hiccup in hundreds of steps."""
+CLEAR_STEPS_MIN = 3
+"""Steps that prove anything: fewer may be one odd batch."""
 FALSE_MAX = 1e-4
 """Stretches that may be found by chance in a window, all ranks together. A day has 5,760 windows of
 15 seconds, but their steps overlap ten times and noise this rare is never independent: measured
@@ -45,6 +47,21 @@ class LateStretch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def consistency(self) -> float:
         return self.late / max(1, self.known)
+
+
+def find_clear(late: Flags, clear: Flags, known: Flags, trials: int) -> LateStretch | None:
+    """All steps of a short window, if the rank is clearly late in each that is known.
+
+    Of what is so far beyond chance a few steps prove as much as many that are barely late. Only
+    for what no warm-up can explain.
+    """
+    places = np.flatnonzero(known)
+    if len(places) < CLEAR_STEPS_MIN or not (late & clear)[places].all():
+        return None
+    if trials * len(places) * CHANCE_MIN ** len(places) > FALSE_MAX:
+        return None
+    count = len(places)
+    return LateStretch(first=int(places[0]), last=int(places[-1]), late=count, known=count)
 
 
 def find_stretch(

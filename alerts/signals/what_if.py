@@ -59,11 +59,11 @@ def what_if(own: OwnTime, factor: Floats, steps: slice) -> Played | None:
     if last - first < 1 or not len(chosen):
         return None
     rows = own.rows
-    gap = np.maximum(rows.gap_ns[chosen], 0).astype(np.float64)
-    saved = gap * (1.0 - np.nan_to_num(factor, nan=1.0)[rows.rank[chosen], rows.bin[chosen]])
     graph = Graph(rows, chosen)
     if graph.matched_share < MATCHED_SHARE_MIN:
         return None
+    gap = own_between(rows, chosen, np.array(graph.base))
+    saved = gap * (1.0 - np.nan_to_num(factor, nan=1.0)[rows.rank[chosen], rows.bin[chosen]])
     step = rows.bin[chosen] - first
     lengths = []
     for each in (0.0 * saved, saved):
@@ -71,6 +71,16 @@ def what_if(own: OwnTime, factor: Floats, steps: slice) -> Played | None:
         np.maximum.at(ends, step, np.array(graph.play(each.tolist())))
         lengths.append(np.diff(np.maximum.accumulate(ends), prepend=min(graph.entry)) / SECONDS)
     return Played(seconds=lengths[0], seconds_changed=lengths[1])
+
+
+def own_between(rows: Rows, chosen: Ints, base: Floats) -> Floats:
+    """The rank's own time before each row, from when it was played to have begun with it."""
+    if rows.busy is None:
+        return np.maximum(rows.gap_ns[chosen], 0).astype(np.float64)
+    rank, entry = rows.rank[chosen], rows.records.entry_ns[chosen]
+    since = np.minimum(base.astype(np.int64) + int(entry.min()), entry)
+    found: Floats = rows.busy.until(rank, entry) - rows.busy.until(rank, since)
+    return found
 
 
 def last_steps(rows: Rows, steps: slice) -> tuple[int, int]:
@@ -90,7 +100,21 @@ class Graph:
         self.entry: list[float] = (records.entry_ns - base).astype(np.float64).tolist()
         self.exit: list[float] = (records.exit_ns - base).astype(np.float64).tolist()
         self.rank: list[int] = rows.rank[chosen].tolist()
-        self.after = self._ended_before(chosen)
+        self.prior = [-1] * len(chosen)
+        """The row of its rank that was entered before, where it is known what ranks compute."""
+        begun = self.entry
+        if rows.busy is not None:
+            self.prior = self._entered_before()
+            own = rows.busy.began(rows.rank[chosen], records.entry_ns) - base
+            begun = self._begun(own.astype(np.float64).tolist())
+        self.after = self._ended_before(begun)
+        self.base: list[float] = [
+            max(
+                self.exit[after] if after >= 0 else self.entry[prior] if prior >= 0 else entry,
+                self.entry[prior] if prior >= 0 else -np.inf,
+            )
+            for after, prior, entry in zip(self.after, self.prior, self.entry, strict=True)
+        ]
         self.order: list[int] = np.argsort(records.entry_ns, kind="stable").tolist()
         # Both ends of a message are one meeting, as are all ranks of a collective.
         mate = partners(records)
@@ -109,18 +133,48 @@ class Graph:
             self.members[number].append(row)
         self.last: list[float] = [max(self.entry[row] for row in each) for each in self.members]
 
-    def _ended_before(self, chosen: Ints) -> list[int]:
+    def _entered_before(self) -> list[int]:
+        """For each row the one of its rank that was entered last, some time before it; -1: none."""
+        found = [-1] * len(self.entry)
+        for row in range(1, len(found)):
+            if self.rank[row - 1] == self.rank[row]:
+                is_apart = self.entry[row] - self.entry[row - 1] > CLOCK_NS
+                found[row] = row - 1 if is_apart else found[row - 1]
+        return found
+
+    def _begun(self, own: list[float]) -> list[float]:
+        """When each rank began with what it computed before each row.
+
+        What has ended later than that was not waited for by it. A kernel that only waited for its
+        stream was entered as another ended.
+        """
+        ends: dict[int, list[float]] = {}
+        for row, rank in enumerate(self.rank):
+            ends.setdefault(rank, []).append(self.exit[row])
+        ordered = {rank: np.sort(times) for rank, times in ends.items()}
+        found = []
+        for row, entry in enumerate(self.entry):
+            prior = self.prior[row]
+            times = ordered[self.rank[row]]
+            place = int(np.searchsorted(times, entry + CLOCK_NS, side="right")) - 1
+            if place >= 0 and times[place] >= entry - CLOCK_NS:
+                found.append(entry)
+            else:
+                found.append(max(own[row], self.entry[prior] if prior >= 0 else -np.inf))
+        return found
+
+    def _ended_before(self, begun: list[float]) -> list[int]:
         """For each row the one of its rank that had ended last when it began; -1: none here.
 
         Times are good to CLOCK_NS: one that ends so shortly after a beginning had ended.
         """
-        found = [-1] * len(chosen)
-        for row in range(1, len(chosen)):
+        found = [-1] * len(begun)
+        for row in range(1, len(begun)):
             best = -1
             for other in range(row - 1, max(-1, row - 1 - OVERLAPPING_MAX), -1):
                 if self.rank[other] != self.rank[row]:
                     break
-                has_ended = self.exit[other] <= self.entry[row] + CLOCK_NS
+                has_ended = self.exit[other] <= begun[row] + CLOCK_NS
                 if has_ended and (best < 0 or self.exit[other] > self.exit[best]):
                     best = other
             found[row] = best
@@ -131,9 +185,12 @@ class Graph:
         entry, leave = self.entry.copy(), self.exit.copy()
         missing = [len(each) for each in self.members]
         for row in self.order:
-            after = self.after[row]
-            if after >= 0:
-                entry[row] = leave[after] + self.entry[row] - self.exit[after] - saved[row]
+            after, prior = self.after[row], self.prior[row]
+            if after >= 0 or prior >= 0:
+                begins = max(
+                    leave[after] if after >= 0 else -np.inf, entry[prior] if prior >= 0 else -np.inf
+                )
+                entry[row] = begins + self.entry[row] - self.base[row] - saved[row]
             # Until all have come, as long as it took: only a clock that is off needs that.
             leave[row] = entry[row] + self.exit[row] - self.entry[row]
             number = self.meeting[row]

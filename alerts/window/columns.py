@@ -63,6 +63,15 @@ class Records(Columns, frozen=True, kw_only=True):
         return both
 
 
+class Computing(Columns, frozen=True, kw_only=True):
+    """Stretches in which a rank's GPU computed, on the clock of the records; in any order."""
+
+    rank: Ints
+    """The job's."""
+    start_ns: Ints
+    end_ns: Ints
+
+
 class Operations(Columns, frozen=True, kw_only=True):
     """Collectives joined over their ranks, one row each; clocks are aligned.
 

@@ -15,6 +15,8 @@ from collector.contract.collective import Operation
 
 PAIR = 2
 """Ranks of a communicator in which the other end of a message is clear without its name."""
+AS_NEAR = 1.5
+"""Of the nearest order's distance, that is as near: a wrong one is off by whole messages."""
 SHIFT_MORE, SHIFT_MAX = 2, 64
 """Messages by which the records of two ranks may be out of step, beside their difference in number;
 and in all: of more no order is looked for."""
@@ -71,7 +73,8 @@ def best_match(records: Records, senders: Ints, receivers: Ints) -> tuple[Ints, 
     """Which of these sends and receives, in their order, belong together.
 
     By their numbers, or one by one with some left out at an end of either: files of two ranks need
-    not begin at the same message. The right one is that whose ends are nearest in time.
+    not begin at the same message. The right one is that whose ends are nearest in time; of those
+    that are as near, the one that leaves fewest out: some numbers may be alike by chance.
     """
     _, one, other = np.intersect1d(
         records.sequence[senders], records.sequence[receivers], return_indices=True
@@ -82,7 +85,13 @@ def best_match(records: Records, senders: Ints, receivers: Ints) -> tuple[Ints, 
         first, second = senders[max(0, shift) :], receivers[max(0, -shift) :]
         count = min(len(first), len(second))
         options.append((first[:count], second[:count]))
-    return min(options, key=lambda option: misfit(records, *option))
+    fits = [misfit(records, *option) for option in options]
+    near = [
+        (-len(option[0]), fit, place)
+        for place, (option, fit) in enumerate(zip(options, fits, strict=True))
+        if fit <= AS_NEAR * min(fits)
+    ]
+    return options[min(near)[2]]
 
 
 def misfit(records: Records, senders: Ints, receivers: Ints) -> float:

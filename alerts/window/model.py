@@ -17,7 +17,16 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from alerts.window.columns import ClockFit, Flags, Floats, Ints, Operations, Records, Step
+from alerts.window.columns import (
+    ClockFit,
+    Computing,
+    Flags,
+    Floats,
+    Ints,
+    Operations,
+    Records,
+    Step,
+)
 from collector.contract.collective import State
 from collector.contract.model import Event
 from collector.contract.units import NS
@@ -307,6 +316,8 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     operations: Operations
     clocks: Sequence[ClockFit]
     steps: Sequence[Step] = ()
+    computing: Computing | None = None
+    """What ranks' GPUs computed, where profiles were read and ranks send to each other."""
     pending: Sequence[Pending] = ()
     calls: Sequence[Calls] = ()
     """Where its ranks' calls differ, by their dumps; only `fabricscope diagnose` compares them."""

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from alerts.window.clocks import align, operation_index
-from alerts.window.columns import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
+from alerts.window.columns import (
+    ClockFit,
+    Codes,
+    Computing,
+    Ints,
+    Lateness,
+    Operations,
+    Records,
+    Step,
+)
 from alerts.window.common_clock import ahead_of, correct, host_clocks
 from alerts.window.counted import with_common_numbers
+from alerts.window.messages import is_pairwise
 from alerts.window.split import joinable, lateness, medians, split, starts_of
 from alerts.window.steps import (
     Bounds,
@@ -57,12 +67,14 @@ COUNTS_SQL = """
                AND fromUnixTimestamp64Nano({to_ns:Int64})
     GROUP BY source, communicator ORDER BY source, communicator
 """
+COMPUTING = "gpu.compute"
+"""What profiles call the stretches in which a GPU computed."""
 STEPS_SQL = f"""
     SELECT source, job, step, rank, host, pid,
            toUnixTimestamp64Nano(start) AS start_ns, toUnixTimestamp64Nano(end) AS end_ns
     FROM steps FINAL
-    WHERE phase = '' AND start BETWEEN fromUnixTimestamp64Nano({{from_ns:Int64}})
-                                   AND fromUnixTimestamp64Nano({{to_ns:Int64}})
+    WHERE phase = {{phase:String}} AND start BETWEEN fromUnixTimestamp64Nano({{from_ns:Int64}})
+                                         AND fromUnixTimestamp64Nano({{to_ns:Int64}})
     ORDER BY source, job, step, rank LIMIT {SPANS_MAX}
 """  # noqa: S608 - our words
 
@@ -102,6 +114,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     by_rank: RankRows
     steps: list[Step]
     steps_from: str
+    computing: Computing | None = None
+    """What GPUs computed; not read unless ranks send to each other."""
 
 
 class RankRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +162,8 @@ def analyse_job(store: ThrowAwayStore, job: Job, within: TimeRange) -> Analysis:
     steps, steps_from = find_steps(
         store, job, within, (members, operations), fits, is_estimate=choice.is_estimate
     )
+    has_messages = kept_one_in == 1 and bool(is_pairwise(corrected).any())
+    computing = read_computing(store, job, within, fits) if has_messages else None
     read_ns = job.first_ns, job.last_ns
     job.first_ns, job.last_ns = common_span(store, job, fits)
     return Analysis(
@@ -162,6 +178,7 @@ def analyse_job(store: ThrowAwayStore, job: Job, within: TimeRange) -> Analysis:
         by_rank=rank_rows(corrected, job.job_ranks),
         steps=steps,
         steps_from=steps_from,
+        computing=computing,
     )
 
 
@@ -301,7 +318,9 @@ def find_steps(
     is_estimate: bool,
 ) -> tuple[list[Step], str]:
     """The job's steps, and where they come from: marks win, then collectives, then profiles."""
-    spans = read_spans(store, job, within, fits)
+    spans: dict[str, list[Span]] = {}
+    for source, span in read_spans(store, job, within, fits):
+        spans.setdefault("profile" if source == "kineto" else "marks", []).append(span)
     records, operations = joined
     work = to_work(records, job.job_ranks, operations)
     whole = with_messages(work, records, job.job_ranks)
@@ -320,14 +339,17 @@ Span = tuple[int, int, int, int]
 
 
 def read_spans(
-    store: ThrowAwayStore, job: Job, within: TimeRange, fits: Sequence[ClockFit]
-) -> dict[str, list[Span]]:
-    """Whole steps of the job's ranks, from marks and from profiles, on the common clock."""
+    store: ThrowAwayStore,
+    job: Job,
+    within: TimeRange,
+    fits: Sequence[ClockFit],
+    phase: str = "",
+) -> Iterator[tuple[str, Span]]:
+    """A phase of the job's ranks, or whole steps, with the source, on the common clock."""
     by_process = {(place.host, place.pid): place.rank for place in job.found.places}
     keys = {collection.key for collection in job.collections} | {job.name}
-    found: dict[str, list[Span]] = {}
     clocks = host_clocks(fits)
-    for row in store.rows("steps", STEPS_SQL, within.parameters()):
+    for row in store.rows("steps", STEPS_SQL, within.parameters() | {"phase": phase}):
         rank = by_process.get((row["host"], row["pid"]))
         if rank is None and row["job"] in keys and row["rank"] >= 0:
             rank = row["rank"]
@@ -336,10 +358,18 @@ def read_spans(
         place = job.places.get(rank)
         host = row["host"] or (place.host if place is not None else None) or ""
         shift = int(ahead_of(clocks, host, np.array([row["start_ns"]]))[0])
-        kind = "profile" if row["source"] == "kineto" else "marks"
-        span = rank, row["step"], row["start_ns"] - shift, row["end_ns"] - shift
-        found.setdefault(kind, []).append(span)
-    return found
+        yield row["source"], (rank, row["step"], row["start_ns"] - shift, row["end_ns"] - shift)
+
+
+def read_computing(
+    store: ThrowAwayStore, job: Job, within: TimeRange, fits: Sequence[ClockFit]
+) -> Computing | None:
+    """What the ranks' GPUs computed by their profiles; None where there is none."""
+    spans = [span for _, span in read_spans(store, job, within, fits, COMPUTING)]
+    if not spans:
+        return None
+    rows = np.array(spans, dtype=np.int64)
+    return Computing(rank=rows[:, 0], start_ns=rows[:, 2], end_ns=rows[:, 3])
 
 
 def to_bounds(spans: Sequence[Span]) -> Bounds:

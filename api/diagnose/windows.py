@@ -191,6 +191,7 @@ def job_window(
         operations=analysis.operations,
         clocks=analysis.fits,
         steps=analysis.steps,
+        computing=analysis.computing,
         pending=pending,
         calls=compare_calls(dumps, job.collections) if is_compared else [],
         baselines=baselines_of(analysis.operations, store.results.baselines()),

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, ClassVar
 
 import msgspec
@@ -64,8 +64,12 @@ STEPS_MAX = 4096
 """Steps of a trace. A schedule records a handful; profilers that were left on some hundreds."""
 SPANS_PER_STEP_MAX = 128
 """Stretches of one phase in one step; with more the phase is shown coarser."""
+SPANS_UNMARKED_MAX = 32 * SPANS_PER_STEP_MAX
+"""The same for a trace whose steps are not marked, and which is one: it has several."""
 GAP_NS = 50_000
 """Gaps that are not shown: launches lie some microseconds apart even when the GPU is kept busy."""
+RANGES_MAX = 65_536
+"""Stretches that the program named, and that are kept: 8 MB."""
 ERRORS_MAX = 20
 """Parts that are not understood and named one by one; the others are one sum."""
 BROKEN_MAX = 100_000
@@ -228,6 +232,8 @@ class Profile:
         self._kernels = 0
         self._steps: dict[int, Interval] = {}
         self._gpu_steps: dict[int, Interval] = {}
+        self._ranges: list[Interval] = []
+        self._host_ranges: list[Interval] = []
         self._whole: Interval | None = None
         self._has_pid = False
         self._errors = 0
@@ -327,23 +333,32 @@ class Profile:
             link = arguments.link if arguments.link >= 0 else arguments.old_link
             self._operations.name_calls(link, event.name)
             return
-        self._add_step_to(self._steps, event)
+        if not self._add_step_to(self._steps, event):
+            self._add_range(self._host_ranges, event)
 
     def _add_gpu_step(self, event: TraceEvent) -> None:
         if event.name.startswith(ANNOTATED):
             stream = event.tid if isinstance(event.tid, int) else 0
             self._operations.name_stretch(stream, *find_span(event), event.name)
             return
-        self._add_step_to(self._gpu_steps, event)
+        if not self._add_step_to(self._gpu_steps, event):
+            self._add_range(self._ranges, event)
 
-    def _add_step_to(self, steps: dict[int, Interval], event: TraceEvent) -> None:
+    def _add_range(self, ranges: list[Interval], event: TraceEvent) -> None:
+        """What the program calls a stretch of its work: of use where no kernel of it is shown."""
+        if len(ranges) < RANGES_MAX:
+            ranges.append(find_span(event))
+
+    def _add_step_to(self, steps: dict[int, Interval], event: TraceEvent) -> bool:
+        """Whether the event is a step."""
         match = STEP.fullmatch(event.name)
         if match is None:
-            return
+            return False
         if len(steps) >= STEPS_MAX:
             self._dropped[f"more than STEPS_MAX = {STEPS_MAX} steps"] += 1
-            return
-        steps.setdefault(int(match[1]), find_span(event))
+        else:
+            steps.setdefault(int(match[1]), find_span(event))
+        return True
 
     def _add_whole(self, event: TraceEvent) -> None:
         if event.name.startswith("PyTorch Profiler"):
@@ -355,16 +370,17 @@ class Profile:
         """All records still due, and what was left out; no phases of a trace that is cut off."""
         yield from self._operations.rest()
         busy = {
-            "compute": self._compute.all(),
+            "compute": self._compute.all() or innermost(self._ranges or self._host_ranges),
             "communication": self._communication.all(),
             "copy": self._copy.all(),
         }
         steps = self._steps or self._gpu_steps
         window, marked = self._find_window(busy, steps), len(steps)
+        spans_max = SPANS_PER_STEP_MAX if steps else SPANS_UNMARKED_MAX
         if is_whole and window is not None and not steps:
             steps = {0: window}
         for number, (start, end) in sorted(steps.items()):
-            phases = find_phases(start, end, busy) if is_whole else []
+            phases = find_phases(start, end, busy, spans_max) if is_whole else []
             yield from self._spans(number, [("", (start, end)), *phases])
         yield self._describe(window, marked, busy if is_whole else {})
         for why, count in (self._dropped + self._operations.left_out).items():
@@ -432,16 +448,34 @@ class Profile:
 
 
 def find_phases(
-    start: int, end: int, busy: dict[str, list[Interval]]
+    start: int, end: int, busy: dict[str, list[Interval]], spans_max: int = SPANS_PER_STEP_MAX
 ) -> list[tuple[str, Interval]]:
     """What the GPU did from start to end; together the phases cover it."""
     shown = {
-        phase: coarsen(clip(stretches, start, end), SPANS_PER_STEP_MAX, GAP_NS)[0]
+        phase: coarsen(clip(stretches, start, end), spans_max, GAP_NS)[0]
         for phase, stretches in busy.items()
     }
     covered = merge([each for stretches in shown.values() for each in stretches])
     shown["idle"] = gaps(covered, start, end)
     return [(f"gpu.{phase}", each) for phase, some in shown.items() for each in some]
+
+
+def innermost(ranges: Sequence[Interval]) -> list[Interval]:
+    """Of stretches that lie within each other those that hold no other, in order and apart.
+
+    What holds others may be a whole step, with its waiting.
+
+    >>> innermost([(0, 100), (10, 20), (30, 60), (30, 40)])
+    [(10, 20), (30, 40)]
+    """
+    # By their ends, the later beginnings first: one that holds another comes behind it.
+    found: list[Interval] = []
+    latest = -1
+    for start, end in sorted(set(ranges), key=lambda each: (each[1], -each[0])):
+        if start > latest and end > start:
+            found.append((start, end))
+        latest = max(latest, start)
+    return merge(found)
 
 
 def find_totals(start: int, end: int, busy: dict[str, list[Interval]]) -> dict[str, str]:

@@ -54,6 +54,9 @@ NCCL_KERNEL = re.compile(r"nccl[A-Za-z]{0,16}Kernel")
 """`ncclKernel_…`, `ncclDevKernel_…`, `ncclSymkDevKernel_…`."""
 _KERNEL_NAME = re.compile(r"nccl[A-Za-z]*Kernel_(?P<operation>[A-Za-z]+)(?P<rest>\w*)")
 _RANKS = re.compile(rb"[0-9]{1,7}")
+_ENDS = re.compile(r" ([0-9]{1,7})(?:->|<-)([0-9]{1,7})(?![0-9])")
+MESSAGES = "messages"
+"""The group of messages of which only both ends are known."""
 
 
 class Arguments(msgspec.Struct, gc=False):
@@ -113,6 +116,16 @@ class Pending(NamedTuple):
     stream: int
 
 
+class Note(NamedTuple):
+    """What PyTorch called a stretch; of a message both ends, -1 where it names none."""
+
+    operation: Operation
+    own: int = -1
+    peer: int = -1
+
+
+NO_NOTE = Note(Operation.OTHER)
+
 by_start = itemgetter(0, 1)
 
 
@@ -154,9 +167,9 @@ class Operations:
         self._links: dict[int, tuple[Call, int]] = {}
         self._calls: dict[Call, Call] = {}
         self._groups: dict[Group, Group] = {}
-        self._called: dict[int, Operation] = {}
+        self._called: dict[int, Note] = {}
         """By the link that kernels share with it, what PyTorch called a stretch on the host."""
-        self._stretches: dict[int, list[tuple[int, int, Operation]]] = {}
+        self._stretches: dict[int, list[tuple[int, int, Note]]] = {}
         """By stream, the same on the GPU: start, end."""
         self._stretch_count = 0
         self.unnamed = 0
@@ -187,16 +200,16 @@ class Operations:
     def name_calls(self, link: int, name: str) -> None:
         """What kernels with this link are, where their own name does not say it."""
         if link >= 0 and (len(self._called) < LINKS_MAX or link in self._called):
-            self._called[link] = find_operation(name)
+            self._called[link] = read_note(name)
 
     def name_stretch(self, stream: int, start: int, end: int, name: str) -> None:
         """The same for kernels of a stream in this stretch."""
         if self._stretch_count < LINKS_MAX:
             self._stretch_count += 1
             stretches = self._stretches.setdefault(stream, [])
-            stretches.append((start, end, find_operation(name)))
+            stretches.append((start, end, read_note(name)))
 
-    def _annotated(self, kernel: Pending) -> Operation:
+    def _annotated(self, kernel: Pending) -> Note:
         """Before 2023 an all-to-all is a kernel `SendRecv` in a stretch that says what it is."""
         if (called := self._called.get(kernel.link)) is not None:
             return called
@@ -204,7 +217,7 @@ class Operations:
         place = bisect_right(stretches, kernel.start, key=itemgetter(0)) - 1
         if place >= 0 and kernel.end <= stretches[place][1]:
             return stretches[place][2]
-        return Operation.OTHER
+        return NO_NOTE
 
     def ready(self) -> Iterator[Collective]:
         """The older half of those that wait, once there are too many."""
@@ -257,8 +270,7 @@ class Operations:
             if call is None:
                 # Traces of before 2023 have no more than this: all groups whose operations run on
                 # one stream are one here, and it is taken as that of all ranks.
-                group = Group(f"stream{kernel.stream}", b"", 0)
-                call = Call(self._operation_of(kernel), group, None, -1, -1)
+                call = self._guessed(kernel)
             if call.group not in places:
                 places[call.group] = self._find_place(call)
             record = self._record(kernel, call, places[call.group], sequence)
@@ -267,13 +279,20 @@ class Operations:
             else:
                 yield record
 
-    def _operation_of(self, kernel: Pending) -> Operation:
-        """What a kernel without a call was; OTHER: what its own name says."""
+    def _guessed(self, kernel: Pending) -> Call:
+        """What a kernel without a call was; OTHER: what its own name says.
+
+        Of a message that names this rank as one end the other end is a rank of the job, too: both
+        run on streams of their own, so that those do not tell which message it is.
+        """
+        group = Group(f"stream{kernel.stream}", b"", 0)
         if read_kernel_name(kernel.kernel)[0] is not Operation.SEND_RECV:
-            return Operation.OTHER
-        operation = self._annotated(kernel)
-        self.unnamed += operation is Operation.OTHER
-        return operation
+            return Call(Operation.OTHER, group, None, -1, -1)
+        note = self._annotated(kernel)
+        self.unnamed += note.operation is Operation.OTHER
+        if note.own >= 0 and note.own == self._context.rank:
+            return Call(note.operation, Group(MESSAGES, b"", 0), None, -1, note.peer)
+        return Call(note.operation, group, None, -1, -1)
 
     def _record(self, kernel: Pending, call: Call, place: Place, sequence: int) -> Collective | str:
         """The record, or why there is none."""
@@ -293,6 +312,8 @@ class Operations:
             self._next[key] += 1
         duration_ns = kernel.end - kernel.start
         members = place.members if call.peer >= 0 else ()
+        if call.group.name == MESSAGES and not members:
+            members = range(RANKS_MAX)
         return Collective(
             communicator=place.communicator,
             operation=operation,
@@ -329,6 +350,19 @@ class Operations:
             rank = None if members or shown else own
         communicator = group_communicator(group.name, members or shown)
         return Place(communicator, len(members) or group.size, rank, members)
+
+
+def read_note(name: str) -> Note:
+    """What PyTorch calls a stretch of its calls, with the ends of a message.
+
+    >>> read_note("nccl:recv 3<-2")
+    Note(operation=<Operation.RECV: 'recv'>, own=3, peer=2)
+    """
+    ends = _ENDS.search(name[:NAME_CHARS])
+    operation = find_operation(name)
+    if ends is None or operation not in {Operation.SEND, Operation.RECV}:
+        return Note(operation)
+    return Note(operation, int(ends[1]), int(ends[2]))
 
 
 @lru_cache(maxsize=1024)
