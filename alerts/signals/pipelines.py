@@ -53,9 +53,14 @@ def message_edges(job: JobWindow) -> Ints:
 
 
 def neighbours_in(pairs: set[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The pairs of one communicator; none if ranks have too many, a chain of all if one is -1."""
+    """The pairs of one communicator; none if ranks have too many, a chain of all if one is -1.
+
+    Or if one names a rank that was seen, too, and does not name it: then they do not mean the same
+    by their numbers.
+    """
     ranks = sorted({rank for rank, _ in pairs})
-    if any(peer < 0 for _, peer in pairs):
+    is_one_sided = any(peer in ranks and (peer, rank) not in pairs for rank, peer in pairs)
+    if is_one_sided or any(peer < 0 for _, peer in pairs):
         return list(itertools.pairwise(ranks))
     counts = Counter(end for pair in {frozenset(pair) for pair in pairs} for end in pair)
     return [] if np.median([*counts.values()]) > NEIGHBOURS_MAX else sorted(pairs)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from alerts.signals.guessed import apart
 from alerts.window.clocks import align, operation_index
 from alerts.window.columns import (
     ClockFit,
@@ -144,6 +145,8 @@ def analyse_job(store: ThrowAwayStore, job: Job, within: TimeRange) -> Analysis:
     if count:
         raw = query_records(store, question, keep_one_in=kept_one_in, columns=columns)
         records = placed(raw, job)
+        if kept_one_in == 1 and not choice.is_estimate:
+            records, job.apart = apart(records, job.job_ranks)
     if choice.source in COUNTED and kept_one_in == 1:
         records = with_common_numbers(records)
     far: dict[str, int] = {}

@@ -77,6 +77,8 @@ class Job(msgspec.Struct, kw_only=True):
     """Ranks below it are known to exist, whether a file names them or not."""
     size: int = 0
     """How many there are at least."""
+    apart: dict[tuple[str, int], int] = {}
+    """Members of groups that no file names, and that were found by who leaves together."""
     guessed: frozenset[int] = frozenset()
     """Stand for ranks whose numbers nothing says; no rank has such a number."""
 
@@ -99,7 +101,7 @@ class Job(msgspec.Struct, kw_only=True):
         }
         for collection in self.collections:
             known.update(collection.job_ranks)
-        return known
+        return known | self.apart
 
     @property
     def said_ranks(self) -> dict[tuple[str, int], int]:

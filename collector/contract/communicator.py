@@ -95,6 +95,19 @@ def group_communicator(name: str, ranks: Iterable[int]) -> str:
     return f"pg:{name}:{digest}"
 
 
+GUESSED_GROUP = "stream"
+"""What a group is called, with a stream's number, where nothing but that says who is in it."""
+
+
+def is_guessed_group(communicator: str) -> bool:
+    """Whether it is taken as that of all ranks only because no source names its members.
+
+    >>> is_guessed_group(group_communicator(f"{GUESSED_GROUP}7", [0, 1]))
+    True
+    """
+    return communicator.startswith(f"pg:{GUESSED_GROUP}")
+
+
 def ring_attribute(channel: int) -> str:
     """The attribute with a rank's neighbours in one channel's ring.
 

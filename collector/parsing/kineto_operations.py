@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from collector.contract.collective import Collective, Operation, Timing
-from collector.contract.communicator import RANKS_MAX, group_communicator
+from collector.contract.communicator import GUESSED_GROUP, RANKS_MAX, group_communicator
 from collector.contract.records import NUMBER_MAX
 from collector.parsing.torch_words import NAME_CHARS, OF_OUTPUT, element_bytes, find_operation
 
@@ -285,7 +285,7 @@ class Operations:
         Of a message that names this rank as one end the other end is a rank of the job, too: both
         run on streams of their own, so that those do not tell which message it is.
         """
-        group = Group(f"stream{kernel.stream}", b"", 0)
+        group = Group(f"{GUESSED_GROUP}{kernel.stream}", b"", 0)
         if read_kernel_name(kernel.kernel)[0] is not Operation.SEND_RECV:
             return Call(Operation.OTHER, group, None, -1, -1)
         note = self._annotated(kernel)

@@ -31,6 +31,8 @@ class Style(enum.StrEnum):
     """Stretches around the kernels that name the call and both ends, and nothing else."""
     RANGES = "ranges"
     """As FULL; computing is stretches of the program on the GPU, without kernels."""
+    TRANSFERS = "transfers"
+    """As FULL; messages and collectives are shown from when all of their ranks had come."""
 
 
 def write_traces(
@@ -85,7 +87,12 @@ def range_of(category: str, name: str, start: float, end: float, process: int) -
 def to_events(play: Play, kernel: Kernel, style: Style) -> list[dict[str, Any]]:
     stream = STREAMS.index(kernel.stream) + 7
     place = {"pid": 0, "tid": stream}
-    times = {"ts": round(kernel.start * 1e6, 3), "dur": round((kernel.end - kernel.start) * 1e6, 3)}
+    start = kernel.start
+    if style is Style.TRANSFERS and kernel.stream != "compute":
+        shape = play.shape
+        took = shape.message_seconds if kernel.halves else shape.sync_seconds
+        start = max(start, kernel.end - took)
+    times = {"ts": round(start * 1e6, 3), "dur": round((kernel.end - start) * 1e6, 3)}
     base = {"ph": "X", **place, **times}
     if kernel.stream == "compute":
         if style is Style.RANGES:
