@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from alerts.window.columns import Computing
+from alerts.window.model import JobWindow
 from api.diagnose.report import Diagnosis
+from collector.contract.collective import Collective, Operation
+from collector.contract.units import NS
 from collector.contract.verdict import Reason
-from tests.worlds.pipeline_play import Play, Shape, Work
+from tests.worlds.collectives import START_NS
+from tests.worlds.pipeline_jobs import to_job
+from tests.worlds.pipeline_play import Kernel, Play, Shape, Work
 from tests.worlds.pipeline_traces import Style, write_traces
+
+OPERATIONS = {
+    "params": Operation.ALL_GATHER,
+    "grads": Operation.REDUCE_SCATTER,
+    "norm": Operation.ALL_REDUCE,
+}
 
 
 class Fault(enum.StrEnum):
@@ -106,3 +119,43 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         else:
             is_right = uneven and bool(named) == (self.fault is Fault.LAST_STAGE)
         return Outcome.RIGHT if is_right else Outcome.WRONG
+
+
+def window_of(play: Play) -> JobWindow:
+    """The job as `diagnose` would read its traces, without files; ranks are numbered from 0."""
+    place = {rank: number for number, rank in enumerate(play.shape.ranks)}
+    records: list[Collective] = []
+    numbers: Counter[tuple[str, str, int]] = Counter()
+    for rank, own in play.kernels.items():
+        for kernel in own:
+            if kernel.stream != "compute":
+                records.append(record_of(kernel, place[rank], place, numbers))
+    stretches = [
+        (place[rank], START_NS + round(one.start * NS), START_NS + round(one.end * NS))
+        for rank, own in play.kernels.items()
+        for one in own
+        if one.stream == "compute"
+    ]
+    rows = np.array(stretches, dtype=np.int64)
+    computing = Computing(rank=rows[:, 0], start_ns=rows[:, 1], end_ns=rows[:, 2])
+    return msgspec.structs.replace(to_job(records), computing=computing)
+
+
+def record_of(
+    kernel: Kernel, rank: int, place: dict[int, int], numbers: Counter[tuple[str, str, int]]
+) -> Collective:
+    members = [place[one] for one in kernel.group] or [*place.values()]
+    name = f"{kernel.kind if len(members) == len(place) else 'stage'}{members[0]}"
+    operation = OPERATIONS[kernel.kind] if kernel.group else Operation.SEND_RECV
+    peer = None
+    if len(kernel.halves) == 1:
+        half = kernel.halves[0]
+        operation = Operation.SEND if half.is_send else Operation.RECV
+        peer = place[half.target if half.is_send else half.source]
+    number = numbers[name, operation, rank] = numbers[name, operation, rank] + 1
+    return Collective(
+        communicator=name, operation=operation, sequence=number, rank=members.index(rank),
+        ranks=len(members), source="kineto", time_ns=START_NS + round(kernel.end * NS),
+        entry_ns=START_NS + round(kernel.start * NS), exit_ns=START_NS + round(kernel.end * NS),
+        size_bytes=1 << 20, peer=peer, host=f"node{rank}", pid=rank + 1,
+    )  # fmt: skip
