@@ -1,8 +1,9 @@
 """Unequal work: the same rank or stage always later, or another rank at each step.
 
-An uneven stage is reported of files if it costs a twentieth of a step; in a running job it is
-context only: no on-call person can mend it. The other two are context always: from times alone a
-rank with more work and one on a noisy host look the same.
+An uneven stage, and copies of a pipeline that compute unequally long, are reported of files if they
+cost a twentieth of a step; in a running job they are context only: no on-call person can mend them.
+The other two are context always: from times alone a rank with more work and one on a noisy host
+look the same.
 
 *Phenomenon.* Long sequences, popular experts, an uneven cut into stages: ranks that share a
 collective do not do the same work. All wait for the rank that has the most, and nothing is broken.
@@ -11,11 +12,13 @@ collective do not do the same work. All wait for the rank that has the most, and
 finds what began inside of the window, or is larger); or a typical step in which the slowest rank is
 late by a twentieth, and hardly ever the same one; or a stage of a pipeline whose ranks all take
 longer than those of other stages, step by step, by so much that steps played again with a usual
-stage in its place (`alerts.signals.what_if`) are shorter by a twentieth.
+stage in its place (`alerts.signals.what_if`) are shorter by a twentieth; or copies of a pipeline
+whose kernels take longer in all stages alike, by as much in steps played again with equal work.
 
 *Assumptions.* As for `straggler`. Stages are meant to do equal work.
 
-*Misses.* Stages whose messages overlap with their work: what they do meanwhile is not seen.
+*Misses.* Stages whose messages overlap with their work, where no trace shows kernels: what they do
+meanwhile is not seen. Micro-batches of unequal length within one copy, while copies are equal.
 
 *Reference.* Sequence-length imbalance and uneven stages as the commonest reasons of slow steps:
 What-if analysis (OSDI'25).
@@ -147,12 +150,12 @@ def stage_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
 
 
 def steps_min(own: OwnTime) -> int:
-    """Steps that show what is usual: kernels that compute have little noise, and traces few steps."""
+    """Steps that show what is usual: kernels have little noise, and traces few steps."""
     return CLEAR_STEPS_MIN if own.is_computing else STEPS_MIN
 
 
 def copies_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
-    """Copies of a pipeline that compute longer in all of their stages: what they were given is more.
+    """Copies of a pipeline that compute longer in all of their stages: they were given more.
 
     A slow host has one stage, or its stages have it alike in every step.
     """

@@ -9,7 +9,9 @@ next entry, summed over a step and held against the ranks that it meets: it grow
 alone, while those that left late because of it enter the next collective late as well
 (`alerts.signals.gaps`). A rank is late where that excess is beyond the step's usual noise and a
 share of the step; a culprit is late in most steps of a stretch, so many that chance does not
-explain it. Ranks of one host that are late alike accuse the host.
+explain it. Ranks of one host that are late alike accuse the host. In a pipeline whose traces show
+kernels, what a rank computes is its own, inside of messages or not, less what all stages of its
+copy take longer by (`alerts.signals.computing`); three steps that are clearly late are enough.
 
 *Assumptions.* Ranks that share a collective do the same work; fewer than half of them are slow.
 Records are there for all operations: where some were lost no rank is accused.

@@ -1,4 +1,4 @@
-"""How long ranks' kernels computed, where traces show it: the part of a step that is their own. Pure.
+"""How long ranks computed, where traces show it: the part of a step that is their own. Pure.
 
 A kernel that computes waits for no other rank, and is measured on one clock. In a pipeline that
 tells most: messages run beside the work, so that what lies outside of them is little of it, and
@@ -132,7 +132,7 @@ def own_gaps(records: Records, rank: Ints, gap_ns: Ints, busy: Busy) -> Ints:
 
 
 def shared_factor(own: Floats, peers: Floats, pipeline: Ints) -> Floats:
-    """By which all stages of a pipeline take longer than their copies: the lower median, 1 at least.
+    """By which all stages of a pipeline take longer than their copies: lower median, 1 at least.
 
     Longer sequences are longer for every stage, and a rank is not at fault for what it was given.
     """

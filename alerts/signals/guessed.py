@@ -1,4 +1,4 @@
-"""Who shares a collective, where traces do not say: in a pipeline those that leave it together. Pure.
+"""Who shares a collective, where traces do not say: ranks that leave it together. Pure.
 
 Old traces name no process groups, so that all ranks with an operation on one stream are taken as
 one group. In a pipeline each stage has its own. Ranks of one collective leave it together by clocks
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from alerts.signals.pipelines import PAIR, connected, pipelines_of
+from alerts.signals.pipelines import connected, pipelines_of
 from alerts.window.columns import Floats, Ints, Records
-from alerts.window.messages import is_pairwise, peers_of
+from alerts.window.messages import PAIR, is_pairwise, peers_of
 from alerts.window.split import members_in
 from collector.contract.communicator import group_communicator, is_guessed_group
 

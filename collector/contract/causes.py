@@ -145,7 +145,9 @@ class Cause(enum.StrEnum):
             Reason.IMBALANCE: ByReason(
                 blame=NO_BLAME,
                 does=("has more work than its peers", "have more work than the other stages"),
-                unnamed="The work is uneven: all wait for whoever has most of it, and no rank is at fault",
+                unnamed=(
+                    "The work is uneven: all wait for whoever has most of it, no rank is at fault"
+                ),
             ),
         },
     )

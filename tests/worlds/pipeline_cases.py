@@ -124,12 +124,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 def window_of(play: Play) -> JobWindow:
     """The job as `diagnose` would read its traces, without files; ranks are numbered from 0."""
     place = {rank: number for number, rank in enumerate(play.shape.ranks)}
-    records: list[Collective] = []
     numbers: Counter[tuple[str, str, int]] = Counter()
-    for rank, own in play.kernels.items():
-        for kernel in own:
-            if kernel.stream != "compute":
-                records.append(record_of(kernel, place[rank], place, numbers))
+    records = [
+        record_of(kernel, place[rank], place, numbers)
+        for rank, own in play.kernels.items()
+        for kernel in own
+        if kernel.stream != "compute"
+    ]
     stretches = [
         (place[rank], START_NS + round(one.start * NS), START_NS + round(one.end * NS))
         for rank, own in play.kernels.items()

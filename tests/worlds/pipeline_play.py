@@ -1,4 +1,4 @@
-"""Training jobs cut into pipeline stages, played by what depends on what: who waits in which kernel.
+"""Training jobs cut into pipeline stages, played by what depends on what: who waits in what.
 
 One forward, one backward. A receive's kernel begins when it is posted and ends when the bytes have
 come; a send's ends when they were taken. Kernels of one kind share a stream and follow each other.
@@ -79,7 +79,7 @@ class Kernel(msgspec.Struct, eq=False):
 
 
 class Play:
-    """Every rank runs its program until it waits for another; round after round until all are done."""
+    """Every rank runs its program until it waits for another, in rounds until all are done."""
 
     def __init__(self, shape: Shape, work: Work = lambda *_: 1.0, *, seed: int = 1) -> None:
         self.shape, self.work = shape, work

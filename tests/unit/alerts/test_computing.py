@@ -1,4 +1,4 @@
-"""Pipelines of which traces show what ranks compute: who is slow, which stage, and what was given."""
+"""Pipelines of which traces show what ranks compute: who is slow, and what was given."""
 
 import msgspec
 import numpy as np
