@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from alerts.signals.ends import with_ends
 from alerts.signals.guessed import apart
 from alerts.window.clocks import align, operation_index
 from alerts.window.columns import (
@@ -155,6 +156,8 @@ def analyse_job(store: ThrowAwayStore, job: Job, within: TimeRange) -> Analysis:
     fits = align(records)
     corrected = members = correct(records, fits)
     fits = told(fits, far)
+    if kept_one_in == 1 and not choice.is_estimate:
+        corrected = members = with_ends(corrected)
     if kept_one_in == 1 or choice.is_estimate:
         operations = split(corrected)
     else:

@@ -31,6 +31,8 @@ class Style(enum.StrEnum):
     """Stretches around the kernels that name the call and both ends, and nothing else."""
     RANGES = "ranges"
     """As FULL; computing is stretches of the program on the GPU, without kernels."""
+    NAMELESS = "nameless"
+    """As FULL; sends and receives do not name their other end."""
     TRANSFERS = "transfers"
     """As FULL; messages and collectives are shown from when all of their ranks had come."""
 
@@ -101,7 +103,7 @@ def to_events(play: Play, kernel: Kernel, style: Style) -> list[dict[str, Any]]:
         return [{**base, "cat": "kernel", "name": name, "args": {"stream": stream}}]
     event = {**base, "cat": "kernel", "name": KERNELS[kernel.kind], "args": {"stream": stream}}
     if style is not Style.ANNOTATED:
-        event["args"] = {"stream": stream, **arguments_of(play, kernel)}
+        event["args"] = {"stream": stream, **arguments_of(play, kernel, style)}
         return [event]
     note = {**base, "cat": "gpu_user_annotation", "name": note_of(kernel)}
     return [note, event]
@@ -118,7 +120,7 @@ def note_of(kernel: Kernel) -> str:
     return f"nccl:recv {half.target}<-{half.source}"
 
 
-def arguments_of(play: Play, kernel: Kernel) -> dict[str, Any]:
+def arguments_of(play: Play, kernel: Kernel, style: Style) -> dict[str, Any]:
     elements = {"In msg nelems": ELEMENTS[kernel.kind], "Out msg nelems": ELEMENTS[kernel.kind]}
     if kernel.kind != "message":
         return {
@@ -130,6 +132,8 @@ def arguments_of(play: Play, kernel: Kernel) -> dict[str, Any]:
         return {}
     half = kernel.halves[0]
     other = {"Dst Rank": half.target} if half.is_send else {"Src Rank": half.source}
+    if style is Style.NAMELESS:
+        other = {}
     return {
         "Collective name": "send" if half.is_send else "recv", **elements,
         "Group size": play.shape.size, "dtype": "BFloat16", "Process Group Name": "0",

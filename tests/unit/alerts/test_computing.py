@@ -8,6 +8,7 @@ from alerts.detectors.imbalance import detect as detect_imbalance
 from alerts.detectors.straggler import detect
 from alerts.finding import Finding
 from alerts.signals.computing import Busy, shared_factor, shows_waiting, with_waiting
+from alerts.signals.ends import with_ends
 from alerts.signals.gaps import own_time
 from alerts.signals.guessed import apart
 from alerts.signals.what_if import what_if
@@ -136,6 +137,29 @@ def test_what_all_stages_of_a_copy_take_longer_is_what_they_were_given() -> None
     own = np.array([[30.0], [66.0], [10.0], [20.0]])
     peers = np.array([[10.0], [20.0], [10.0], [20.0]])
     assert shared_factor(own, peers, np.array([0, 0, 2, 2]))[:, 0].tolist() == [3, 3, 1, 1]
+
+
+@pytest.mark.parametrize("fault", [Fault.HEALTHY, Fault.SLOW_WORKER, Fault.SEQUENCES])
+def test_ends_that_no_trace_names_are_those_of_messages_that_end_together(fault: Fault) -> None:
+    for shape in SHAPES:
+        records = played(Case(fault=fault, shape=shape)).records
+        nameless = np.full(len(records), -1, dtype=np.int32)
+        found = with_ends(msgspec.structs.replace(records, peer=nameless))
+        assert found.peer.tolist() == records.peer.tolist()
+
+
+def test_ends_are_not_guessed_where_all_write_to_all() -> None:
+    records = played(Case(fault=Fault.HEALTHY, shape=Shape(stages=3, copies=1))).records
+    messages = is_pairwise(records)
+    kind = records.operations.index("recv")
+    alike = msgspec.structs.replace(
+        records,
+        peer=np.full(len(records), -1, dtype=np.int32),
+        operation=np.where(messages, kind, records.operation).astype(np.int32),
+        operations=["send_recv" if name == "recv" else name for name in records.operations],
+        exit_ns=np.where(messages, records.sequence * 10**9, records.exit_ns),
+    )
+    assert (with_ends(alike).peer == -1).all()
 
 
 def test_groups_that_no_trace_names_are_those_that_leave_together() -> None:
