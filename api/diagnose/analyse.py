@@ -168,7 +168,9 @@ def analyse_job(store: ThrowAwayStore, job: Job, within: TimeRange) -> Analysis:
     steps, steps_from = find_steps(
         store, job, within, (members, operations), fits, is_estimate=choice.is_estimate
     )
-    has_messages = kept_one_in == 1 and bool(is_pairwise(corrected).any())
+    # Beside another source's records kernels are off by what the two see differently.
+    is_of_profiles = choice.source == "kineto" and kept_one_in == 1
+    has_messages = is_of_profiles and bool(is_pairwise(corrected).any())
     computing = read_computing(store, job, within, fits) if has_messages else None
     read_ns = job.first_ns, job.last_ns
     job.first_ns, job.last_ns = common_span(store, job, fits)
