@@ -79,7 +79,14 @@ def own_between(rows: Rows, chosen: Ints, base: Floats) -> Floats:
         return np.maximum(rows.gap_ns[chosen], 0).astype(np.float64)
     rank, entry = rows.rank[chosen], rows.records.entry_ns[chosen]
     since = np.minimum(base.astype(np.int64) + int(entry.min()), entry)
-    found: Floats = rows.busy.until(rank, entry) - rows.busy.until(rank, since)
+    done = rows.busy.until(rank, entry)
+    before = np.zeros(len(done))
+    same = rank[1:] == rank[:-1]
+    before[1:][same] = done[:-1][same]
+    # Of the gap what was not computed: idle outside of all operations, so after the last of them.
+    idle = np.where(np.append(False, same), rows.gap_ns[chosen] - (done - before), 0.0)
+    own = done - rows.busy.until(rank, since) + np.maximum(idle, 0.0)
+    found: Floats = np.minimum(own, (entry - since).astype(np.float64))
     return found
 
 
