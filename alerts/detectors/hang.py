@@ -31,6 +31,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from alerts.detectors.crash import LAST_WORDS
 from alerts.finding import Finding, Suspect
 from alerts.signals.blocked import Blame, blame
 from alerts.window.columns import Flags, Floats, Ints
@@ -107,6 +108,10 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     after: Flags
     """Cells that lie after the last completion as a whole."""
     before: Flags
+
+
+WITNESSES_MIN = 2
+"""Ranks that lost a peer: one may have lost its own network."""
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):
@@ -332,16 +337,39 @@ def by_dumps(job: JobWindow, window: Window, stopped: Stopped | None = None) -> 
         unit="operations", from_ns=found.time_ns, to_ns=window.to_ns, labels={"job": job.job},
         samples=len(job.pending),
     )  # fmt: skip
-    strength = 0.95 if found.is_certain else 0.6
+    is_certain = found.is_certain or is_witnessed(window, job, found)
+    strength = 0.95 if is_certain else 0.6
     named = Named(culprit=Culprit(), reason=Reason.UNKNOWN, strength=strength, evidence=(evidence,))
     if found.ranks:
-        named = named_ranks(job, list(found.ranks), found.reason, strength, (evidence,))
+        reason = Reason.NOT_LAUNCHED if is_certain and not found.is_certain else found.reason
+        named = named_ranks(job, list(found.ranks), reason, strength, (evidence,))
     return msgspec.structs.replace(
         named,
         communicators=found.communicators[:ACCOMPLICES_MAX],
         unread=found.unread if found.is_certain else (*found.unread, *unread_of(job, found.ranks)),
-        is_unsure=not found.is_certain,
+        is_unsure=not is_certain,
     )
+
+
+def is_witnessed(window: Window, job: JobWindow, found: Blame) -> bool:
+    """Whether last words of others show that the only rank without a dump went away.
+
+    It is what everybody waits for, all others have dumped, and WITNESSES_MIN of them say that a
+    peer of theirs is gone: a killed process writes no dump.
+    """
+    if len(found.ranks) != 1 or found.unread or job.dumped is None:
+        return False
+    (rank,) = found.ranks
+    if rank in job.dumped or len(job.dumped) < job.size - 1:
+        return False
+    said = {
+        event.labels.get("rank", "")
+        for event in window.events
+        if event.kind == LAST_WORDS
+        and event.attributes.get("reason") == Reason.CONNECTION_LOST
+        and event.labels.get("job", job.job) == job.job
+    }
+    return len(said - {"", str(rank)}) >= WITNESSES_MIN
 
 
 def unread_of(job: JobWindow, ranks: Sequence[int]) -> list[int]:

@@ -35,6 +35,11 @@ GROUP_SHARE_MAX = 0.5
 """Of a group's members: a rank alone against most others is the wrong one, not they."""
 
 
+WAITING_MIN = 2
+"""Ranks that must wait where some were not read: a dump may be written at any time, and a single
+rank is often inside of something."""
+
+
 class Blame(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks of the job that are waited for."""
 
@@ -64,12 +69,24 @@ def blame(job: JobWindow) -> Blame | None:
         return to_blame(certain, reason, ranks_of(absent))
     if not absent and all(one.is_certain for one in found):
         return None
+    if len(waiting_in(job.pending)) < WAITING_MIN:
+        return None
     rest = {*ranks_of(absent), *(rank for one in found for rank in one.unread)}
     named = ranks_of(found) if is_plausible(job, ranks_of(found)) else []
     if not found and len(rest) == 1:
         named = list(rest)
     both = to_blame([*found, *absent], reason if found else Reason.UNKNOWN, rest - {*named})
     return msgspec.structs.replace(both, ranks=tuple(named), is_certain=False)
+
+
+def waiting_in(pending: Iterable[Pending]) -> set[int]:
+    """The job's ranks that wait in any of these."""
+    return {
+        one.job_rank[rank]
+        for one in pending
+        for rank in one.states
+        if rank in one.job_rank and is_open(one, rank)
+    }
 
 
 def to_blame(found: Sequence[Accusation], reason: Reason, unread: Iterable[int]) -> Blame:
@@ -192,13 +209,7 @@ def missing_in(
     groups: Mapping[str, Sequence[Pending]],
 ) -> Iterator[tuple[str, Pending, list[int]]]:
     """What each group waits in, and its members that are neither there nor wait elsewhere."""
-    busy = {
-        one.job_rank[rank]
-        for entries in groups.values()
-        for one in entries
-        for rank in one.states
-        if rank in one.job_rank and is_open(one, rank)
-    }
+    busy = waiting_in(one for entries in groups.values() for one in entries)
     for name, entries in groups.items():
         for one in first_waits(entries):
             missing = [

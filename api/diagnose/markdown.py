@@ -60,8 +60,8 @@ def render(diagnosis: Diagnosis) -> str:
 
 
 def all_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    yield from (f"{escaped(line)}\n" for line in attendance_lines(diagnosis)[:ROWS_MAX])
     yield f"## {escaped(headline(diagnosis))}"
+    yield from (f"\n{escaped(line)}" for line in attendance_lines(diagnosis)[:ROWS_MAX])
     yield from coverage_lines(diagnosis)
     for number, verdict in enumerate(diagnosis.verdicts[:VERDICTS_MAX]):
         # The first one's sentence is the title of all.

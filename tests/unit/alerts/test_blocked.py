@@ -9,6 +9,7 @@ from alerts.detectors import hang
 from alerts.judge.verdict import judge
 from alerts.signals.blocked import Blame, blame
 from alerts.window.model import Pending, Window
+from collector.contract.model import Event
 from collector.contract.verdict import Cause, Reason, Verdict
 from tests.unit.alerts.test_hang_stall import DONE, LAUNCHED, OPEN, hung, wait
 
@@ -74,8 +75,8 @@ def test_of_many_without_dumps_nobody_is_named_and_the_standstill_is() -> None:
 
 
 def test_one_that_waits_alone_proves_nothing_against_the_only_other_that_was_read() -> None:
-    found = blamed([wait("a", 5, {0: OPEN}, list(EVERYBODY))], [0, 1])
-    assert not found.is_certain
+    alone = [wait("a", 5, {0: OPEN}, list(EVERYBODY))]
+    assert blame(dumped(alone, [0, 1]).jobs[0]) is None
 
 
 def test_a_rank_in_what_others_have_left_may_wait_for_one_that_was_not_read() -> None:
@@ -94,3 +95,27 @@ def test_a_rank_in_what_others_have_left_may_wait_for_one_that_was_not_read() ->
 def test_dumps_in_which_nobody_is_missing_accuse_nobody(ranks: Iterable[int]) -> None:
     waits = [wait("a", 5, dict.fromkeys(EVERYBODY, OPEN), list(EVERYBODY))]
     assert blame(dumped(waits, ranks).jobs[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("lost_by", "dumps", "is_sure"),
+    [((2, 4), all_but(3), True), ((2,), all_but(3), False), ((2, 4), all_but(3, 5), False)],
+)
+def test_peers_that_lost_it_are_a_second_witness_against_a_rank_without_a_dump(
+    lost_by: tuple[int, ...], dumps: list[int], *, is_sure: bool
+) -> None:
+    """Two must have lost a peer, and all others must have dumped."""
+    window = dumped(everybody_waits_but(3), dumps)
+    words = [
+        Event(
+            kind="last_words",
+            time_ns=window.to_ns,
+            labels={"rank": str(rank), "job": window.jobs[0].job},
+            attributes={"role": "peer", "reason": "connection_lost"},
+        )
+        for rank in lost_by
+    ]
+    window = msgspec.structs.replace(window, events=words)
+    (verdict,) = judge(window, hang.detect(window))
+    assert (verdict.confidence > 0.9, verdict.reason is Reason.NOT_LAUNCHED) == (is_sure, is_sure)
+    assert verdict.culprit.rank == 3
