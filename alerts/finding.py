@@ -46,7 +46,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[int, ...] = ()
     """Ranks that nothing was read of and that could be at fault as well, or instead."""
     is_unsure: bool = False
-    """Whether what was not read could explain all of it: then nobody is accused above a half."""
+    """Whether what was not read could explain all of it: then no rank is accused above a half."""
     is_context: bool = False
     """True of what explains others and is never a verdict by itself (a hot GPU that is not late, a
     share of time that the network takes)."""

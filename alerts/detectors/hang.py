@@ -354,7 +354,7 @@ def by_dumps(job: JobWindow, window: Window, stopped: Stopped | None = None) -> 
 def is_witnessed(window: Window, job: JobWindow, found: Blame) -> bool:
     """Whether last words of others show that the only rank without a dump went away.
 
-    It is what everybody waits for, all others have dumped, and WITNESSES_MIN of them say that a
+    It is what the others wait for, all of these have dumped, and WITNESSES_MIN of them say that a
     peer of theirs is gone: a killed process writes no dump.
     """
     if len(found.ranks) != 1 or found.unread or job.dumped is None:

@@ -1,7 +1,7 @@
 """What a verdict on a part of a job's ranks is worth. Pure.
 
 A capture often holds some ranks only, and absence is no evidence. Where a rank that nothing was
-read of could explain what was seen, nobody is accused above a half, and the next thing to do is to
+read of could explain what was seen, no rank is accused above a half, and the next thing to do is to
 collect its file. What a rank's own record shows of itself (it computes longer, it waits in nothing)
 no other rank explains: there the confidence falls with the share that was read.
 """
@@ -35,7 +35,7 @@ class Doubt(msgspec.Struct, frozen=True):
 
 
 def doubt_of(window: Window, root: Finding, symptoms: Sequence[Finding]) -> Doubt | None:
-    """None: everything that matters was read, or nobody asked."""
+    """None: everything that matters was read, or it was not asked."""
     own = [one for one in (root, *symptoms) if one.job]
     jobs = {job.job: job for job in window.jobs}
     doubts = [

@@ -162,7 +162,7 @@ def cut_at_jumps(
                 parts = without_rows(parts, rows[order[first:last]])
                 continue
             around = int(order[first - 1]), int(order[first])
-            # Where two hosts' clocks are far apart, nobody knows when their operation was.
+            # Where two hosts' clocks are far apart, it is not known when their operation was.
             known = np.where(tells, place, np.nan)
             behind = is_behind(known, off[1], all_rows, around)
             parts = cut_off(parts, rows[all_rows[behind]])

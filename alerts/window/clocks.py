@@ -17,8 +17,8 @@ Clocks that are far apart are put about right first, and a clock that was set is
 (`alerts.window.clock_steps`). Each line holds for the times that its operations cover
 (`alerts.window.common_clock`).
 
-Misses: of two hosts nobody knows whose clock was set. A clock that is set by less than half of the
-transfer is not cut; `residual_ns` has most of the difference. A fault that lasts for the whole
+Misses: of two hosts it is not known whose clock was set. A clock that is set by less than half of
+the transfer is not cut; `residual_ns` has most of the difference. A fault that lasts for the whole
 window and spreads exits always in the same way (a slow link in a ring) biases the fit by a share of
 that spread, which `residual_ns` contains only in part; `bound_ns` then still holds.
 """

@@ -4,7 +4,7 @@ A host's clock is straight lines, each for the times that its evidence covers by
 them a line is not prolonged: what it said last is held. Between two lines that do not meet, the
 clock was set. A time that both lines claim is of the one that brings it closer to the operation's
 other ranks. What no line has, or an operation that a clock was set in, loses its times, and so does
-all of a clock that is not known: a lateness that nobody can compute accuses nobody.
+all of a clock that is not known: a lateness that cannot be computed accuses no rank.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def place_unsure(
             same = np.full(len(rows), number)
             inside = (moment >= clock.low_ns[number]) & (moment <= clock.high_ns[number])
             away = np.abs(moment - clock.ahead_ns(same, moment) - goal)
-            # What a clock that is not known may have written, nobody else has.
+            # What a clock that is not known may have written, no other line has.
             away = np.where(clock.is_known[number], away, -1.0)
             closer = inside & (others > 0) & (away < least)
             line, least = np.where(closer, number, line), np.where(closer, away, least)

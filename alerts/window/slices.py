@@ -163,7 +163,7 @@ def ramp(first: ClockFit, between: ClockFit) -> list[ClockFit]:
 def bridge(one: ClockFit, other: ClockFit) -> ClockFit:
     """A straight line for each clock, from the end of one fit to the beginning of the next.
 
-    Where no drift explains the difference, the clock was set at a time that nobody knows.
+    Where no drift explains the difference, the clock was set at a time that is not known.
     """
     begin, end = one.to_ns + 1, max(other.from_ns, one.to_ns + 2)
     middle = (begin + end) // 2

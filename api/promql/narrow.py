@@ -61,7 +61,7 @@ def right_for(node: Binary, left: Vector) -> Node:
 
 
 def is_chosen_by_right(node: Binary) -> bool:
-    """Whether the right side has few series at each step, and nobody misses others of the left."""
+    """Whether the right side has few series at each step, and others of the left do not matter."""
     return node.operator == "and" and is_few(node.right) and is_quiet(node.left)
 
 
