@@ -20,8 +20,11 @@ from alerts.window.split import PAIRWISE, all_bus_bytes, distinct, reduced, star
 from api.data.store.store import Store
 from api.jobs.correlate.read import SETTINGS, Question, encoded
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 
 JOIN_SECONDS_MAX = "60"
+ROUNDED_NS = NS
+"""More than by which a record's time differs from the end of its operation."""
 FOREVER_NS = 2**62
 """The year 2116: no record is later."""
 JOIN = """
@@ -103,9 +106,22 @@ def ask_line(
         f" AS {name},"
         for name, kind, usual in LINES
     )
-    others = "OR toString(host) NOT IN {all_hosts:Array(String)}" if number == 0 else ""
-    more = f"{ON_LINE} AND (toString(host) IN {{hosts:Array(String)}} {others})"
-    return ask(store, question, lines, more, parameters)
+    if number == 0:
+        others = "OR toString(host) NOT IN {all_hosts:Array(String)}"
+        more = f"{ON_LINE} AND (toString(host) IN {{hosts:Array(String)}} {others})"
+        return ask(store, question, lines, more, parameters)
+    more = f"{ON_LINE} AND toString(host) IN {{hosts:Array(String)}}"
+    return ask(store, in_time_of(question, found, number), lines, more, parameters)
+
+
+def in_time_of(question: Question, clocks: Mapping[str, HostClock], number: int) -> Question:
+    """The question for the time of one line: else each of a dozen lines would read all of it."""
+    asked = question.parameters
+    low = min((int(clock.low_ns[number]) for clock in clocks.values()), default=asked["to_ns"])
+    high = max((int(clock.high_ns[number]) for clock in clocks.values()), default=asked["from_ns"])
+    # As numbers of Python: the ends of the outermost lines are those of time.
+    begin, end = max(asked["from_ns"], low - ROUNDED_NS), min(asked["to_ns"], high + ROUNDED_NS)
+    return question.narrowed(begin, end)
 
 
 def ask(
