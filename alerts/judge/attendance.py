@@ -58,8 +58,9 @@ def doubt_in(job: JobWindow, root: Finding, finding: Finding) -> Doubt | None:
         return None
     share = min(job.ranks_read / job.size, share_beside(job, finding))
     limit = UNSURE_MAX if share <= SHARE_MIN else (1 + share) / 2
-    if root.cause.facts.layer is Layer.NETWORK and root.job:
+    if root.job and Layer.NETWORK in (root.cause.facts.layer, finding.cause.facts.layer):
         # A rank that comes late makes all others wait, which looks like a slow transfer to them.
+        # Where transfers are slow ranks leave far apart: only all of them show who was late.
         limit = UNSURE_MAX
     return to_doubt(limit, job, finding, job.unread, job.ranks_read, job.source)
 

@@ -50,6 +50,14 @@ def test_confidence_falls_with_what_was_not_read(cause: Cause, read: int, most: 
     assert doubt(window, finding(cause)).confidence_max == pytest.approx(most)
 
 
+def test_a_late_rank_is_not_sure_where_transfers_are_slow_and_ranks_were_not_read() -> None:
+    late, slow = finding(Cause.STRAGGLER), finding(Cause.SLOW_LINK)
+    seen = doubt_of(partly_read(6), late, [slow])
+    assert seen is not None
+    assert seen.confidence_max == 0.5
+    assert doubt_of(partly_read(8), late, [slow]) is None
+
+
 @pytest.mark.parametrize("read", [8, None])
 @pytest.mark.parametrize("cause", [Cause.STRAGGLER, Cause.SLOW_LINK, Cause.HANG])
 def test_nothing_is_doubted_where_all_was_read_or_nobody_asked(
