@@ -59,6 +59,9 @@ NOISE_QUANTILE = 0.9
 CLEAR_FACTOR = 3.0
 """An excess of kernels that compute is clear if it is so many times what is late: of noise that
 falls off by a tenth for each 90 % point, a millionth is that far out."""
+PART_STEPS_MIN = 8
+"""Late steps that are needed where some ranks were not read: what ranks have by chance is less well
+known, and what the slowest of them did may be explained by one that was not read."""
 HEALTHY_STEPS_MIN = 4
 """So many steps before a stretch show that it has a beginning."""
 PAST_SHARE = 0.5
@@ -227,6 +230,8 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
     length = int(own.end_ns[stretch.last] - own.start_ns[stretch.first])
     if window.is_live and length < LIVE_NS_MIN:
         return False
+    if is_in_part(job) and not own.is_computing and stretch.late < PART_STEPS_MIN:
+        return False
     if began_inside(own, one):
         return True
     if own.is_by_past[one.rows].any():
@@ -236,6 +241,11 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
     return late_share(own, one) >= SHARE_LASTING
 
 
+def is_in_part(job: JobWindow) -> bool:
+    """Whether ranks are known to exist that were not read."""
+    return job.ranks_read is not None and job.ranks_read < job.size
+
+
 def is_felt(own: OwnTime, one: Suspected, cost: Cost, suspects: Sequence[Suspected]) -> bool:
     """Whether the job loses as much by it as a rank must be late by.
 
@@ -243,7 +253,12 @@ def is_felt(own: OwnTime, one: Suspected, cost: Cost, suspects: Sequence[Suspect
     differ by, and of two copies one is always the later one. Of two slow ranks each hides the
     other's cost: then it counts what one would still cost if the others were well.
     """
-    if (own.pipeline[one.rows] < 0).any() or cost.lost_share >= SHARE_MIN:
+    if (own.pipeline[one.rows] < 0).any():
+        return True
+    if what_if(own, as_peers(own, rows_of(own, one)), one.stretch.steps) is None:
+        # Ends of messages are not known: what is not hidden for sure is large.
+        return late_share(own, one) >= SHARE_LASTING
+    if cost.lost_share >= SHARE_MIN:
         return True
     others = np.zeros(len(own.ranks), dtype=bool)
     for each in suspects:

@@ -246,8 +246,11 @@ def in_part(jobs: Sequence[JobReport]) -> list[str]:
     lines = []
     for job in jobs:
         read = job.ranks_read
+        timed = len(read.by_source.get(job.source or "", ())) or read.count
         if read.count < read.known:
             what = f"{read.count:,} of {read.known:,} ranks"
+        elif timed < read.known:
+            what = f"times of {timed:,} of {read.known:,} ranks"
         elif early := sorted({*read.cut, *read.ended_early}):
             what = f"what there is of {rank_words(early)} ends early"
         else:

@@ -355,6 +355,9 @@ def test_of_a_part_of_the_ranks_there_is_no_all_clear() -> None:
     read = msgspec.structs.replace(whole.ranks_read, known=8)
     some = msgspec.structs.replace(whole, ranks_read=read)
     assert in_part([some]) == ["Nothing stands out in what was read: 3 of 8 ranks."]
+    read = msgspec.structs.replace(whole.ranks_read, by_source={"nccl_inspector": [0, 2]})
+    some = msgspec.structs.replace(whole, ranks_read=read)
+    assert in_part([some]) == ["Nothing stands out in what was read: times of 2 of 3 ranks."]
     read = msgspec.structs.replace(whole.ranks_read, ended_early=[2], cut=[1])
     short = msgspec.structs.replace(whole, job="b", ranks_read=read)
     (line,) = in_part([whole, short])
