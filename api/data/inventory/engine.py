@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,6 +16,7 @@ from collector.contract.errors import InventoryError
 
 SQLITE_BUSY_MS: Final = 10_000
 """How long a writer waits for another one; a flush of the feed takes well below a second."""
+WAL_RETRY_SECONDS: Final = 0.02
 CONNECT_SECONDS: Final = 5
 """A PostgreSQL that does not answer by then counts as down; the feed tries again a second later."""
 UNACKNOWLEDGED_MS: Final = 15_000
@@ -80,11 +83,25 @@ def prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - 
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={SQLITE_BUSY_MS}")
-    cursor.execute("PRAGMA journal_mode=WAL")
+    use_write_ahead_log(cursor)
     # A power cut may cost the last flushes, never the file; samples fill them in again.
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+def use_write_ahead_log(cursor: Any) -> None:  # noqa: ANN401 - any DBAPI cursor
+    """Switch a new file over, once. SQLite does not wait for others who do the same: we do."""
+    deadline = time.monotonic() + SQLITE_BUSY_MS / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(WAL_RETRY_SECONDS)
+        else:
+            return
 
 
 def begin_sqlite(connection: Connection) -> None:
