@@ -73,8 +73,12 @@ ALIKE = 0.4
 """A host is late as a whole where its least late quarter is late by this share of its median."""
 OUTLIES = 2.5
 """A rank that is late by so many times its late host's median has trouble of its own."""
-LIVE_NS_MIN = 3_000_000_000
-"""Shorter stretches are no reason to wake the on-call person, however certain."""
+BRIEF_NS = 3_000_000_000
+"""Shorter stretches are hiccups: a machine's trouble of a moment makes steps late in a row, which
+chance of independent steps does not expect. Nor are they a reason to wake the on-call person."""
+BRIEF_SHARE = 0.5
+"""Of the steps of a capture, which a brief stretch must fill to be more than a hiccup: captures of
+a few steps hold nothing longer."""
 DATA_SHARE = 0.5
 """Of the excess that the training loop's own marks must show as waiting for data."""
 TRANSFER_SAME = 1.5
@@ -113,9 +117,9 @@ def detect_job(window: Window, job: JobWindow) -> list[Finding]:
         return []
     suspects = [one for one in suspects_of(job, own) if is_fault(window, job, own, one)]
     found = [
-        (one, cost)
+        (one, cost if cost is not None else cost_of(job, own, rows_of(own, one), one.stretch))
         for one in suspects
-        if is_felt(own, one, cost := lost_by(job, own, one), suspects)
+        if is_felt(own, one, cost := lost_by_play(job, own, one), suspects)
     ]
     if not found:
         return []
@@ -228,7 +232,7 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
     """Whether it is more than unequal work, and long enough to matter."""
     stretch = one.stretch
     length = int(own.end_ns[stretch.last] - own.start_ns[stretch.first])
-    if window.is_live and length < LIVE_NS_MIN:
+    if length < BRIEF_NS and (window.is_live or not fills(one)):
         return False
     if is_in_part(job) and not own.is_computing and stretch.late < PART_STEPS_MIN:
         return False
@@ -241,13 +245,21 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
     return late_share(own, one) >= SHARE_LASTING
 
 
+def fills(one: Suspected) -> bool:
+    """Whether a stretch is most of what is known of these ranks."""
+    known = int((~np.isnan(one.excess_ns)).sum())
+    return one.stretch.known >= BRIEF_SHARE * known
+
+
 def is_in_part(job: JobWindow) -> bool:
     """Whether ranks are known to exist that were not read."""
     return job.ranks_read is not None and job.ranks_read < job.size
 
 
-def is_felt(own: OwnTime, one: Suspected, cost: Cost, suspects: Sequence[Suspected]) -> bool:
-    """Whether the job loses as much by it as a rank must be late by.
+def is_felt(
+    own: OwnTime, one: Suspected, played: Cost | None, suspects: Sequence[Suspected]
+) -> bool:
+    """Whether the job loses as much by it as a rank must be late by; ``played``: what it costs.
 
     Where peers meet in a collective of all ranks, it does. A pipeline hides most of what its stages
     differ by, and of two copies one is always the later one. Of two slow ranks each hides the
@@ -255,10 +267,10 @@ def is_felt(own: OwnTime, one: Suspected, cost: Cost, suspects: Sequence[Suspect
     """
     if (own.pipeline[one.rows] < 0).any():
         return True
-    if what_if(own, as_peers(own, rows_of(own, one)), one.stretch.steps) is None:
+    if played is None:
         # Ends of messages are not known: what is not hidden for sure is large.
         return late_share(own, one) >= SHARE_LASTING
-    if cost.lost_share >= SHARE_MIN:
+    if played.lost_share >= SHARE_MIN:
         return True
     others = np.zeros(len(own.ranks), dtype=bool)
     for each in suspects:
@@ -356,14 +368,15 @@ def to_finding(
     )
 
 
-def lost_by(job: JobWindow, own: OwnTime, one: Suspected) -> Cost:
-    """What the accused cost; in a pipeline others wait for them in messages, stage after stage."""
-    accused, stretch = rows_of(own, one), one.stretch
-    if (own.pipeline[accused] >= 0).any():
-        played = cost_by_play(job, own, as_peers(own, accused), stretch.steps)
-        if played is not None:
-            return played
-    return cost_of(job, own, accused, stretch)
+def lost_by_play(job: JobWindow, own: OwnTime, one: Suspected) -> Cost | None:
+    """What the accused cost a pipeline, in which others wait for them stage after stage.
+
+    None: they are in none, or it cannot be played.
+    """
+    accused = rows_of(own, one)
+    if not (own.pipeline[accused] >= 0).any():
+        return None
+    return cost_by_play(job, own, as_peers(own, accused), one.stretch.steps)
 
 
 def rows_of(own: OwnTime, one: Suspected) -> Flags:

@@ -136,13 +136,21 @@ def shared_factor(own: Floats, peers: Floats, pipeline: Ints) -> Floats:
 
     Longer sequences are longer for every stage, and a rank is not at fault for what it was given.
     """
-    factor = np.ones(own.shape)
     with np.errstate(invalid="ignore", divide="ignore"):
         longer = np.where(peers > 0, own / peers, np.nan)
+    return of_pipelines(longer, pipeline, 1.0)
+
+
+def of_pipelines(values: Floats, pipeline: Ints, least: float) -> Floats:
+    """What all stages of a pipeline have of these: the lower median, and no less than ``least``.
+
+    ``values`` is [ranks, steps]; ranks in no pipeline have ``least``.
+    """
+    found = np.full(values.shape, least)
     for name in np.unique(pipeline[pipeline >= 0]).tolist():
         members = np.flatnonzero(pipeline == name)
-        ordered = np.sort(longer[members], axis=0)
+        ordered = np.sort(values[members], axis=0)
         count = (~np.isnan(ordered)).sum(axis=0)
         middle = np.take_along_axis(ordered, np.maximum(count - 1, 0)[None] // 2, axis=0)
-        factor[members] = np.fmax(middle, 1.0)
-    return factor
+        found[members] = np.fmax(middle, least)
+    return found

@@ -22,7 +22,7 @@ from collections.abc import Collection
 import msgspec
 import numpy as np
 
-from alerts.signals.computing import Busy, own_gaps, shared_factor, with_waiting
+from alerts.signals.computing import Busy, of_pipelines, own_gaps, shared_factor, with_waiting
 from alerts.signals.pipelines import (
     are_copies,
     job_ranks,
@@ -215,14 +215,7 @@ def common_of(beyond: Floats, pipeline: Ints) -> Floats:
     While a pipeline waits for a slow one, it waits inside of collectives that it overlaps with its
     work, and is outside for less. Every stage of the slow one then looks slow, and one is.
     """
-    common = np.zeros(beyond.shape)
-    for name in np.unique(pipeline[pipeline >= 0]).tolist():
-        members = np.flatnonzero(pipeline == name)
-        ordered = np.sort(beyond[members], axis=0)
-        count = (~np.isnan(ordered)).sum(axis=0)
-        middle = np.take_along_axis(ordered, np.maximum(count - 1, 0)[None] // 2, axis=0)
-        common[members] = np.fmax(middle, 0.0)
-    return common
+    return of_pipelines(beyond, pipeline, 0.0)
 
 
 def growth_of(outside: Floats, groups: list[Ints], length_ns: Ints) -> tuple[Floats, Floats]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from alerts.window.clocks import operation_index
 from alerts.window.columns import Clock, ClockFit, Flags, Floats, Ints, Records
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
@@ -242,10 +243,7 @@ def place_unsure(
     records: Records, columns: Mapping[str, Ints], unsure: Sequence[tuple[HostClock, Ints]]
 ) -> None:
     """Rows that two lines claim: the one that brings them closer to their operation's others."""
-    new = np.zeros(len(records), dtype=bool)
-    for key in (records.communicator, records.operation, records.sequence):
-        new[1:] |= key[1:] != key[:-1]
-    operation = np.cumsum(new)
+    operation = operation_index(records)
     leave = columns["exit_ns"]
     known = leave != ABSENT
     base = int(leave[known][0]) if known.any() else 0

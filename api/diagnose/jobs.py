@@ -261,7 +261,7 @@ def torn_jobs(jobs: Sequence[Job]) -> dict[str, list[Member]]:
             continue
         sizes = tuple(sorted({each.ranks for each in job.found.communicators}))
         if len(sizes) == 1:
-            continue  # the communicator of all of its ranks: whoever is not in it is another job's
+            continue  # the communicator of all of its ranks: one not in it is another job's
         alike.setdefault((tuple(job.folders[:1]), sizes), []).append(job)
     found: dict[str, list[Member]] = {}
     for some in alike.values():

@@ -290,7 +290,7 @@ def is_part(component: Component, name: str, ranks: Mapping[int, Process], size:
     groups = component.by_communicator()
     sizes = {each: max(member.ranks for _, member in own) for each, own in groups.items()}
     if is_whole(component):
-        return False  # everybody was seen: whoever is not in it does not exist
+        return False  # every rank was seen: one that is not in it does not exist
     own_rank = {process: rank for rank, process in ranks.items()}
     if len(own_rank) < len(ranks):
         return False  # a process with several GPUs has several ranks

@@ -146,7 +146,7 @@ class Cause(enum.StrEnum):
                 blame=NO_BLAME,
                 does=("has more work than its peers", "have more work than the other stages"),
                 unnamed=(
-                    "The work is uneven, and all wait for whoever has most of it; this evidence "
+                    "The work is uneven, and all wait for the rank with most of it; this evidence "
                     "names no culprit"
                 ),
             ),

@@ -5,7 +5,8 @@ name the culprit or honestly nobody: never an innocent with more than CONFIDENCE
 there was one, and ranks by their true numbers. A process reads each file of a capture once and
 loads every choice of it into one store that is emptied in between: a damage costs a fifth of a run.
 
-    python -m tests.stands.damaging RUN...          a table of all damages of these captures
+    python -m tests.stands.damaging COUNT RUN...    a table of so many damages of each kind
+    python -m tests.stands.damaging all RUN...      of each subset, file and zone there is
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIDENCE_MAX = 0.5
 """Of an accusation against an innocent: half is what a coin says."""
 RANKS_MIN = 3
-RUN_SECONDS = 1_200
+CHOSEN = 48
+"""Of kinds that have too many damages to try all."""
+RUN_SECONDS = 3_600
 """Some hundred damages of one capture, beside other work."""
 HOUR_NS = 3_600 * 1_000_000_000
 ZONES = (-11.0, -8.0, -5.0, -1.0, 1.0, 2.0, 5.5, 8.0, 12.0, 14.0)
@@ -129,19 +132,44 @@ def damages_of(run: Path, count: int) -> list[Damage]:
         kept = tuple(p for p in whole if p != place)
         found.append(Damage(kind="missing", what=place, kept=kept))
         found.append(Damage(kind="cut", what=place, kept=whole, cut=(place,)))
-    for hours in dice.sample(ZONES, min(count // 2, len(ZONES))):
-        rank = dice.choice(ranks)
-        ahead = tuple(place for place, own in files.items() if own == rank)
-        found.append(
-            Damage(
-                kind="zone",
-                what=f"rank {rank} by {hours:g} h",
-                kept=whole,
-                ahead=ahead,
-                ahead_ns=int(hours * HOUR_NS),
-            )
-        )
+    zones = dice.sample(ZONES, min(count // 2, len(ZONES)))
+    return [*found, *(zone_damage(files, dice.choice(ranks), hours) for hours in zones)]
+
+
+def all_damages_of(run: Path) -> list[Damage]:
+    """Each subset of RANKS_MIN ranks and more, each file missing and cut, each rank in each zone.
+
+    Single sources and mixes are a choice: there are thousands.
+    """
+    files = files_of(run)
+    ranks = sorted({rank for rank in files.values() if rank is not None})
+    whole = tuple(files)
+    sets = [
+        chosen
+        for size in range(RANKS_MIN, len(ranks))
+        for chosen in itertools.combinations(ranks, size)
+    ]
+    kinds = ("whole", "1970", "source", "mix")
+    found = [one for one in damages_of(run, CHOSEN) if one.kind in kinds]
+    for chosen in sets:
+        kept = tuple(p for p, rank in files.items() if rank is None or rank in chosen)
+        found.append(Damage(kind="ranks", what=named(chosen), kept=kept))
+    for place in whole:
+        kept = tuple(p for p in whole if p != place)
+        found.append(Damage(kind="missing", what=place, kept=kept))
+        found.append(Damage(kind="cut", what=place, kept=whole, cut=(place,)))
+    found += [zone_damage(files, rank, hours) for rank in ranks for hours in ZONES]
     return found
+
+
+def zone_damage(files: dict[str, int | None], rank: int, hours: float) -> Damage:
+    return Damage(
+        kind="zone",
+        what=f"rank {rank} by {hours:g} h",
+        kept=tuple(files),
+        ahead=tuple(place for place, own in files.items() if own == rank),
+        ahead_ns=int(hours * HOUR_NS),
+    )
 
 
 def subsets(ranks: Sequence[int], count: int, dice: random.Random) -> Iterator[tuple[int, ...]]:
@@ -328,9 +356,11 @@ def coverage_faults(outcome: Outcome) -> Iterator[str]:
         yield f"has read {sorted(set(read['unread']) & present)} and denies it"
 
 
-def table_of(run: Path, count: int) -> list[tuple[Outcome, Judged]]:
+def table_of(run: Path, count: int | None) -> list[tuple[Outcome, Judged]]:
+    """So many damages of each kind; None: all."""
     truth = json.loads((run / "truth.json").read_bytes())
-    outcomes = run_damages(run, damages_of(run, count))
+    damages = all_damages_of(run) if count is None else damages_of(run, count)
+    outcomes = run_damages(run, damages)
     return [(one, judge_outcome(truth, outcomes[0], one)) for one in outcomes]
 
 
@@ -358,7 +388,7 @@ def fault_lines(run: Path, rows: Sequence[tuple[Outcome, Judged]]) -> list[str]:
     ]
 
 
-def write_table(runs: Sequence[Path], count: int) -> int:
+def write_table(runs: Sequence[Path], count: int | None) -> int:
     """Writes the table and what is wrong; the status."""
     sys.stdout.write(line_of(*HEADINGS) + "\n")
     faults: list[str] = []
@@ -377,5 +407,6 @@ if __name__ == "__main__":
         wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Damage])
         sys.stdout.buffer.write(msgspec.json.encode(list(answers(Path(words[1]), wanted))))
         sys.exit(0)
-    number = int(words.pop(0)) if words[0].isdecimal() else 12
+    amount = words.pop(0)
+    number = None if amount == "all" else int(amount)
     sys.exit(write_table([Path(word) for word in words], number))
