@@ -73,9 +73,11 @@ ALIKE = 0.4
 """A host is late as a whole where its least late quarter is late by this share of its median."""
 OUTLIES = 2.5
 """A rank that is late by so many times its late host's median has trouble of its own."""
-BRIEF_NS = 3_000_000_000
+LIVE_NS_MIN = 3_000_000_000
+"""Shorter stretches are no reason to wake the on-call person, however certain."""
+BRIEF_NS = 1_000_000_000
 """Shorter stretches are hiccups: a machine's trouble of a moment makes steps late in a row, which
-chance of independent steps does not expect. Nor are they a reason to wake the on-call person."""
+chance of independent steps does not expect."""
 BRIEF_SHARE = 0.5
 """Of the steps of a capture, which a brief stretch must fill to be more than a hiccup: captures of
 a few steps hold nothing longer."""
@@ -232,7 +234,9 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
     """Whether it is more than unequal work, and long enough to matter."""
     stretch = one.stretch
     length = int(own.end_ns[stretch.last] - own.start_ns[stretch.first])
-    if length < BRIEF_NS and (window.is_live or not fills(one)):
+    if window.is_live and length < LIVE_NS_MIN:
+        return False
+    if length < BRIEF_NS and not fills(one):
         return False
     if is_in_part(job) and not own.is_computing and stretch.late < PART_STEPS_MIN:
         return False
