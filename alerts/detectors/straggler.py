@@ -216,8 +216,10 @@ def noise_of(own: OwnTime, neighbours: Ints | None = None) -> Noise:
     known = excess[~np.isnan(excess)]
     usual = max(0.0, float(np.quantile(known, NOISE_QUANTILE))) if len(known) else 0.0
     threshold = np.maximum(SHARE_MIN * own.length_ns, NOISE_FACTOR * usual)
-    # One more than were seen: a small sample proves little.
-    chance = (float((excess > threshold).sum()) + 1) / (len(known) + 1)
+    # One more than were seen: a small sample proves little. Ranks of a host work on the same
+    # sequences and share what slows it down: together they are one sample.
+    alike = 1 if neighbours is None else max(1, len(neighbours))
+    chance = (float((excess > threshold).sum()) + alike) / (len(known) + alike)
     return Noise(threshold_ns=threshold, chance=chance)
 
 
@@ -234,9 +236,7 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
     """Whether it is more than unequal work, and long enough to matter."""
     stretch = one.stretch
     length = int(own.end_ns[stretch.last] - own.start_ns[stretch.first])
-    if window.is_live and length < LIVE_NS_MIN:
-        return False
-    if length < BRIEF_NS and not fills(one):
+    if (window.is_live and length < LIVE_NS_MIN) or (length < BRIEF_NS and not fills(one)):
         return False
     if is_in_part(job) and not own.is_computing and stretch.late < PART_STEPS_MIN:
         return False
@@ -244,9 +244,7 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
         return True
     if own.is_by_past[one.rows].any():
         return False  # against its own past a rank is late only if it was seen to be well
-    if began_before(job, own, one):
-        return True
-    return late_share(own, one) >= SHARE_LASTING
+    return began_before(job, own, one) or late_share(own, one) >= SHARE_LASTING
 
 
 def fills(one: Suspected) -> bool:

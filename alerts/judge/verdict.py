@@ -58,6 +58,10 @@ ALONE_STRENGTH_MIN = 0.6
 clear: jobs hide a part of their communication behind computing."""
 SHARE_MIN = 0.05
 """Share of a job's bytes that must cross a place before it is blamed: one of twenty equal paths."""
+CLEAR_STRENGTH_MIN = 0.9
+CLEAR_SHARE_MIN = 0.01
+"""The same for what a counter proves and what nothing else explains, such as damaged packets: where
+flows are spread over sixty-four equal ways, each of them is likely to carry one in sixty-four."""
 CASES_MAX = 256
 """Cases that are compared pairwise. More at once are one trouble with many signs, and its root is
 among those that a job feels or that are clear."""
@@ -94,6 +98,7 @@ def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Ver
     cases = [
         *network_cases(window, solid, machines, around),
         *compute_cases(window, solid, machines),
+        *slight_cases(window, found, machines),
         *standstill_cases(window, solid, machines, around),
     ]
     joined = by_switch(window, merged(window, foremost(cases)))
@@ -179,7 +184,7 @@ def blame(window: Window, finding: Finding, symptom: Finding, around: Surroundin
     if is_same(window.ports, symptom.culprit, finding.culprit):
         accused = max(accused, 1.0 / max(1, len(symptom.suspects)))
     crossing = around.share_of(finding.culprit, symptom.communicators)
-    if max(accused, crossing) < SHARE_MIN:
+    if max(accused, crossing) < share_min(finding):
         return 0.0
     place = 0.3 + 0.7 * accused + 0.2 * crossing
     together = 1.0 if abs(finding.since_ns - symptom.since_ns) <= TOGETHER_NS else 0.4
@@ -193,7 +198,13 @@ def is_felt(window: Window, finding: Finding, around: dict[str, Surroundings]) -
         return False
     if not window.jobs:
         return True
-    return any(place.share_of(finding.culprit) >= SHARE_MIN for place in around.values())
+    least = share_min(finding)
+    return any(place.share_of(finding.culprit) >= least for place in around.values())
+
+
+def share_min(finding: Finding) -> float:
+    is_clear = finding.strength >= CLEAR_STRENGTH_MIN and not finding.cause.facts.is_soft
+    return CLEAR_SHARE_MIN if is_clear else SHARE_MIN
 
 
 def compute_cases(
@@ -221,6 +232,38 @@ def compute_cases(
             for one in machines
             if one.cause.facts.family is Family.RANK and one.strength >= ALONE_STRENGTH_MIN
         ]
+    return cases
+
+
+def slight_cases(
+    window: Window, findings: Sequence[Finding], machines: Sequence[Finding]
+) -> list[Case]:
+    """Ranks that are too little late to be accused by that, where their machine says why.
+
+    Two witnesses that know nothing of each other: a job's times, and readings of the very host or
+    GPU, which began together.
+    """
+    cases = []
+    for symptom in findings:
+        is_slight = not symptom.is_context and symptom.strength < STRENGTH_MIN
+        if not is_slight or not symptom.job or symptom.cause.facts.family is not Family.RANK:
+            continue
+        reasons = [
+            one
+            for one in machines
+            if not is_network(one)
+            and one.cause.facts.family is Family.RANK
+            and one.strength >= ALONE_STRENGTH_MIN
+            and abs(one.since_ns - symptom.since_ns) <= TOGETHER_NS
+            and is_same(window.ports, one.culprit, symptom.culprit)
+        ]
+        if reasons:
+            reasons.sort(key=lambda one: (-one.strength, repr(one.culprit)))
+            culprit = symptom.culprit
+            if all(one.culprit.gpu is None for one in reasons):
+                # The host is short of something: which of its ranks feels it first is chance.
+                culprit = Culprit(job=culprit.job, host=culprit.host)
+            cases.append(Case(root=symptom, culprit=culprit, symptoms=[symptom], support=reasons))
     return cases
 
 

@@ -22,10 +22,10 @@ CHANCE_MIN = 0.003
 """How often a rank is late by chance, at least: a hiccup in hundreds of steps."""
 CLEAR_STEPS_MIN = 3
 """Steps that prove anything: fewer may be one odd batch."""
-FALSE_MAX = 1e-4
-"""Stretches that may be found by chance in a window, all ranks together. A day has 5,760 windows of
-15 seconds, but their steps overlap ten times and noise this rare is never independent: measured
-on noise, see the tests."""
+FALSE_MAX = 1e-5
+"""Stretches that may be found by chance in a window, all ranks together. A day has 480 windows that
+do not overlap, and 512 GPUs have a handful of jobs: a false one in a month, if noise were
+independent. Measured on noise, see the tests, and in peace (docs/accuracy.md)."""
 
 
 class LateStretch(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from api.data.inventory.repository import Inventory
 from api.data.refresh import PortRefresh
 from api.data.store.store import Store
 from api.data.store.watch import StoreWatch
-from api.jobs.watch import JobWatch
+from api.jobs.watch import JOBS_SECONDS, JobWatch
 from api.promql.gate import Gate
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import InventoryError, StoreError
@@ -42,9 +42,6 @@ log = logging.getLogger(__name__)
 
 FEED_SECONDS = 1.0
 """How often what was sighted goes to the inventory."""
-
-JOBS_SECONDS = 10.0
-"""How often the records are looked through for jobs."""
 
 JOBS_FORGOTTEN_SECONDS = 3_600.0
 """How often jobs that ended long ago are removed."""

@@ -29,6 +29,8 @@ from collector.contract.model import Event
 
 log = logging.getLogger(__name__)
 
+JOBS_SECONDS: Final = 10.0
+"""How often the records are looked through for jobs."""
 LOOK_BACK: Final = dt.timedelta(minutes=10)
 """How late a record may arrive and still be noticed at once: an agent flushes every few seconds,
 and a spool that was filled during an outage has its newest records last."""

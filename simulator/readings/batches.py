@@ -131,6 +131,10 @@ class Reporter:
 
     def batches(self, snapshot: Snapshot) -> Iterator[bytes]:
         """The arriving batches of this snapshot, compressed: host by host, then the switches'."""
+        return map(wire.encode_batch, self.unpacked(snapshot))
+
+    def unpacked(self, snapshot: Snapshot) -> Iterator[wire.Batch]:
+        """The same before they are compressed, for a reader in this process."""
         world = snapshot.world
         is_read = ~(world.host_is_down | world.host_agent_is_dead)
         self._ranks.update(snapshot)
@@ -182,7 +186,7 @@ class Reporter:
 
     # One host ------------------------------------------------------------------------------------
 
-    def _gather(self, host: int, agent: HostAgent, time_ms: int) -> Iterator[bytes]:
+    def _gather(self, host: int, agent: HostAgent, time_ms: int) -> Iterator[wire.Batch]:
         parts = tuple(section.rows(host) for section in self._sections)
         rows = sum(map(len, parts))
         is_full = (len(agent.frames) + 1) * rows > BATCH_SAMPLES_MAX
@@ -201,7 +205,7 @@ class Reporter:
         for section in self._sections:
             content.events += section.events(host)
 
-    def _flush(self, host: int, agent: HostAgent) -> Iterator[bytes]:
+    def _flush(self, host: int, agent: HostAgent) -> Iterator[wire.Batch]:
         if not agent.frames:
             return
         samples = agent.table.columns(agent.times_ms, agent.frames)
@@ -210,7 +214,7 @@ class Reporter:
         agent.frames, agent.times_ms = [], []
         for number, part in enumerate(content.split()):
             columns = NO_COLUMNS if number else samples
-            yield wire.encode_batch(self._pack(host, agent, sent_ms, columns, part))
+            yield self._pack(host, agent, sent_ms, columns, part)
             agent.sequence += 1
 
     def _pack(

@@ -90,7 +90,7 @@ class Poller:
         self._sequence = 0
         self._next_s = -np.inf
 
-    def batches(self, snapshot: Snapshot) -> Iterator[bytes]:
+    def batches(self, snapshot: Snapshot) -> Iterator[wire.Batch]:
         """The batches of this tick: none, unless a poll is due."""
         if snapshot.time_s < self._next_s - ROUNDING_SECONDS:
             return
@@ -101,19 +101,17 @@ class Poller:
         time_ms = (snapshot.start_unix_ns + round(snapshot.time_s * NS)) // NS_PER_MS
         for group in self._groups:
             table, index, values = group.columns(numbers)
-            yield wire.encode_batch(
-                wire.Batch(
-                    version=wire.VERSION,
-                    agent=self._spec.name,
-                    boot=self._boot,
-                    sequence=self._sequence,
-                    sent_ms=time_ms,
-                    common=self._common,
-                    series=table,
-                    index=index,
-                    time_ms=np.full(len(values), time_ms, dtype="<i8").tobytes(),
-                    value=values.astype("<f8", copy=False).tobytes(),
-                )
+            yield wire.Batch(
+                version=wire.VERSION,
+                agent=self._spec.name,
+                boot=self._boot,
+                sequence=self._sequence,
+                sent_ms=time_ms,
+                common=self._common,
+                series=table,
+                index=index,
+                time_ms=np.full(len(values), time_ms, dtype="<i8").tobytes(),
+                value=values.astype("<f8", copy=False).tobytes(),
             )
             self._sequence += 1
 

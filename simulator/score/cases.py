@@ -51,8 +51,24 @@ CLUSTERS = (
     ),
 )
 
+LARGE_HOSTS = 64
+LEAF_FACTOR = 4
+"""From so many hosts on leaves have so many times the hosts."""
+
+
+def clusters(hosts: int) -> list[ClusterSpec]:
+    """The same shapes with so many hosts."""
+    factor = LEAF_FACTOR if hosts >= LARGE_HOSTS else 1
+    return [
+        replace(spec, hosts=hosts, hosts_per_leaf=(spec.hosts_per_leaf or 1) * factor)
+        for spec in CLUSTERS
+    ]
+
+
 COMPUTE_SECONDS = (0.7, 1.0)
 """Of a step: with its communication it lasts about a second."""
+PACES = ((512, 6.0), (64, 3.0), (0, 1.0))
+"""From so many hosts on steps take so many times as long: large jobs have large batches."""
 JITTERS = (0.003, 0.007)
 DENSE_HOSTS = (6, 7, 8)
 DENSE_NETWORK_SHARES = (0.36, 0.48)
@@ -115,23 +131,27 @@ def make_faulty(fault: Fault, jobs: tuple[JobSpec, ...], random: np.random.Gener
     return replace(scenario, injections=(injection,), seconds=float(ticks * TICK_SECONDS))
 
 
-def draw_jobs(random: np.random.Generator) -> tuple[JobSpec, ...]:
+def draw_jobs(random: np.random.Generator, hosts: int = HOSTS) -> tuple[JobSpec, ...]:
     """Two jobs side by side, anywhere in the cluster, and two idle hosts or more.
 
     Neighbouring hosts, as schedulers that know the fabric give them out; a job's ranks follow its
     hosts in ascending order, as workload managers sort them.
     """
     dense, piped = int(random.choice(DENSE_HOSTS)), int(random.choice(PIPELINE_HOSTS))
-    hosts = np.roll(np.arange(HOSTS), int(random.integers(HOSTS))).tolist()
+    dense, piped = dense * hosts // HOSTS, piped * hosts // HOSTS
+    pace = next(pace for least, pace in PACES if hosts >= least)
+    order = np.roll(np.arange(hosts), int(random.integers(hosts))).tolist()
     return (
-        draw_job("llama-70b", hosts[:dense], 1, random),
-        draw_job("mixtral", hosts[dense : dense + piped], PIPELINE_STAGES, random),
+        draw_job("llama-70b", order[:dense], 1, random, pace),
+        draw_job("mixtral", order[dense : dense + piped], PIPELINE_STAGES, random, pace),
     )
 
 
-def draw_job(name: str, hosts: list[int], stages: int, random: np.random.Generator) -> JobSpec:
+def draw_job(
+    name: str, hosts: list[int], stages: int, random: np.random.Generator, pace: float = 1.0
+) -> JobSpec:
     """A job whose gradient is of a size that its network needs a while for."""
-    compute_seconds = float(random.uniform(*COMPUTE_SECONDS))
+    compute_seconds = pace * float(random.uniform(*COMPUTE_SECONDS))
     shares = PIPELINE_NETWORK_SHARES if stages > 1 else DENSE_NETWORK_SHARES
     network_seconds = compute_seconds * float(random.uniform(*shares))
     copies = len(hosts) // stages

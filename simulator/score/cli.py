@@ -18,6 +18,7 @@ from collector.contract.errors import SettingsError
 from collector.contract.layers import unknown
 from simulator.engine import Simulation
 from simulator.interfaces.run_folder import RunFolder
+from simulator.score.accuracy import cli as accuracy
 from simulator.score.cases import case_names, make_case
 from simulator.score.day import FAULTS_DEFAULT, HOURS_DEFAULT, SHIFTS_DEFAULT, Shift, make_shift
 from simulator.score.handicap import Handicap
@@ -84,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a day on call instead: faults one after the other, and the pages that are sent",
     )
     week.add_arguments(parser)
+    accuracy.add_arguments(parser)
     parser.add_argument(
         "--hours",
         type=float,
@@ -115,6 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
         return run_day(arguments)
     if arguments.week:
         return week.run_week(arguments)
+    if arguments.accuracy:
+        return accuracy.run_accuracy(arguments)
     cases = check(arguments)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     # A supervisor's request to end ends us as Ctrl-C does: nothing is left behind.

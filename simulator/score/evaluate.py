@@ -10,16 +10,12 @@ from api.fabric.cache import TopologyCache
 from api.oncall.evaluate.lead import Lead
 from api.oncall.evaluate.parts import make_rounds
 from api.oncall.evaluate.rounds import BrokenJudge, Incomplete, Outcome
-from collector.contract.errors import FabricscopeError
 from collector.contract.verdict import Verdict
+from simulator.score.broken import BrokenEvaluator, broken_detectors
 from simulator.score.handicap import Handicap, seen
 from simulator.score.simulated_service import Evaluator, SimulatedService
 
 HOLDER = "scoreboard"
-
-
-class BrokenEvaluator(FabricscopeError):  # noqa: N818 - reads as the statement it is
-    """A bug of ours: the run is no measure of anything, and must not look like one."""
 
 
 class Incidents:
@@ -58,15 +54,6 @@ class Incidents:
         if broken := broken_detectors(self._metrics):
             raise BrokenEvaluator(f"{', '.join(broken)} broke: the log has the trace")
         return outcome
-
-
-def broken_detectors(metrics: ServiceMetrics) -> list[str]:
-    return sorted(
-        sample.labels["detector"]
-        for family in metrics.detector_errors.collect()
-        for sample in family.samples
-        if sample.name.endswith("_total") and sample.value
-    )
 
 
 def with_detectors(service: SimulatedService, handicap: Handicap = Handicap.NONE) -> Evaluator:

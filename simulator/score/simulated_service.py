@@ -20,9 +20,9 @@ from api.data.inventory.repository import Inventory
 from api.data.refresh import PortRefresh
 from api.data.store.store import Store, StoreUrl
 from api.http.settings import RetentionDays
-from api.http.works import JOBS_SECONDS, PORTS_SECONDS
+from api.http.works import PORTS_SECONDS
 from api.jobs.correlate.roll import make_roll
-from api.jobs.watch import JobWatch
+from api.jobs.watch import JOBS_SECONDS, JobWatch
 from collector.contract.catalog import load_catalog
 from collector.contract.verdict import Verdict
 

@@ -36,8 +36,10 @@ from api.jobs.correlate.read import (
 )
 
 MEMBERS_MAX = 128
-"""Ranks from which the steps of a large job are derived: steps are medians over ranks, which more
-of them do not change, and each rank takes a millisecond."""
+"""Ranks of a large job whose work is shown: medians over ranks, which more of them do not change,
+and each rank takes a millisecond."""
+STEP_MEMBERS_MAX = 32
+"""Ranks from which a round of verdicts derives a job's steps, five seconds after the last one."""
 IN_SLICES_SHARE = 0.5
 """Of the records that may be held, for those of slices: they stand for all of a long time, and half
 of them give the same result in half the time."""
@@ -101,7 +103,7 @@ def look_in_slices(
 ) -> JobCollectives:
     """Of too many records those of some whole slices of time (`alerts.window.slices`)."""
     communicators = sorted({communicator for communicator, _ in job_rank})
-    chosen = some_members(job_rank, MEMBERS_MAX / max(1, len(set(job_rank.values()))))
+    chosen = some_members(job_rank, STEP_MEMBERS_MAX / max(1, len(set(job_rank.values()))))
     asked = [Question(communicators, from_ns, to_ns, [source]) for source in SOURCES_TIMED]
     for question in asked:
         counts, edges = count_in_pieces(store, question, PIECES)

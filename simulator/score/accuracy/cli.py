@@ -1,0 +1,95 @@
+"""`fabricscope score --accuracy`: trials and watches, kept line by line, and their tables."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from rich.console import Console
+from rich.markdown import Markdown
+
+from collector.contract.errors import SettingsError
+from simulator.score.accuracy.peace import Watch, Watched, play_watch
+from simulator.score.accuracy.table import markdown
+from simulator.score.accuracy.trials import HOSTS_SMALL, Played, Trial, ladder, play_trial, several
+
+TRIALS, PEACE, TABLES = "trials.jsonl", "peace.jsonl", "accuracy.md"
+WATCH_HOURS = 2.0
+DAYS_MAX = 365.0
+SEVERAL_PER_SEED = 8
+"""Seeds of trials with several faults for each seed of the ladder, which has 132 trials."""
+
+Line = TypeVar("Line")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--accuracy",
+        action="store_true",
+        help="how small, how many at once, how long in peace: trials without a service",
+    )
+    parser.add_argument(
+        "--peace-days",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="of --accuracy: days of 512 GPUs in which nothing is wrong (default 0)",
+    )
+
+
+def run_accuracy(arguments: argparse.Namespace) -> int:
+    """Play what is not in the files of ``--out`` yet, then write the tables of all that is."""
+    if not 0 <= arguments.peace_days <= DAYS_MAX:
+        raise SettingsError(f"--peace-days {arguments.peace_days:g}: must be 0 to {DAYS_MAX:g}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    out: Path = arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+    console = Console()
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    extra = range(seeds[0], seeds[0] + SEVERAL_PER_SEED * len(seeds))
+    trials = [*ladder(seeds, HOSTS_SMALL), *several(extra)]
+    watches = [
+        Watch(seed=seeds[0] + number, hours=WATCH_HOURS)
+        for number in range(round(arguments.peace_days * 24 / WATCH_HOURS))
+    ]
+    known = {one.trial for one in read_lines(out / TRIALS, Played)}
+    watched = {one.watch for one in read_lines(out / PEACE, Watched)}
+    todo = (
+        [one for one in trials if one not in known],
+        [one for one in watches if one not in watched],
+    )
+    total, done = sum(map(len, todo)), 0
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        for name, line, words in played(pool, *todo):
+            with (out / name).open("ab") as file:
+                file.write(line + b"\n")
+            done += 1
+            console.print(f"{done} of {total}: {words}", markup=False, highlight=False)
+    text = markdown(read_lines(out / TRIALS, Played), read_lines(out / PEACE, Watched))
+    (out / TABLES).write_text(text, encoding="utf-8")
+    console.print(Markdown(text))
+    print(f"Written: {out / TRIALS}, {out / PEACE}, {out / TABLES}")
+    return 0
+
+
+def played(
+    pool: ProcessPoolExecutor, trials: Sequence[Trial], watches: Sequence[Watch]
+) -> Iterator[tuple[str, bytes, str]]:
+    """The file, its line and words for a person, as they end."""
+    started = {pool.submit(play_trial, one): (TRIALS, one.name) for one in trials}
+    started |= {pool.submit(play_watch, one): (PEACE, f"peace {one.seed}") for one in watches}
+    for future in as_completed(started):
+        name, words = started[future]
+        yield name, msgspec.json.encode(future.result()), words
+
+
+def read_lines(path: Path, kind: type[Line]) -> list[Line]:
+    if not path.exists():
+        return []
+    decoder = msgspec.json.Decoder(kind)
+    return [decoder.decode(line) for line in path.read_bytes().splitlines() if line]

@@ -1,0 +1,157 @@
+"""A case played without a service: the simulated agents' columns straight to the judge.
+
+A service judges every five seconds and a quiet cluster says the same each time. So while all is
+quiet only every nth moment is looked at; where something is found there, the moments that were left
+out are judged after all, in their order and by what had come by then. What stirs for less than
+that and leaves no trace in the three minutes that each look goes back would be missed:
+`tests/conformance/test_score_direct.py` holds both ways against the service.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+from alerts.finding import Finding
+from alerts.judge.incident import Change, Incident, standing_verdicts
+from alerts.judge.verdict import STRENGTH_MIN
+from alerts.window.model import Window
+from api.base.metrics import ServiceMetrics
+from api.data.inventory.repository import Inventory
+from api.oncall.evaluate.detect import GuardedDetectors
+from api.oncall.evaluate.lead import Lead
+from api.oncall.evaluate.rounds import LOOK_SECONDS, BrokenJudge, Incomplete, Rounds
+from collector.contract.units import NS
+from collector.contract.verdict import Cause, Culprit, Verdict
+from simulator.engine import Simulation
+from simulator.readings.batches import Reporter
+from simulator.score.broken import BrokenEvaluator, broken_detectors
+from simulator.score.direct.windows import DirectWindows
+from simulator.score.handicap import Handicap, seen
+from simulator.score.marks import Saying
+from simulator.snapshot import Snapshot
+
+CLUSTER_NAME = "simulated"
+EVERY_TICK = 1
+QUIET_SECONDS = 30.0
+"""While all is quiet, looks are so far apart. A look goes back by six times that."""
+
+
+class KeptIncidents:
+    """In place of the inventory: incidents stand in the rounds' own memory."""
+
+    def __init__(self) -> None:
+        self.incidents = self
+
+    def keep(self, news: Sequence[Incident], changes: Sequence[Change], **_: object) -> bool:
+        del news, changes
+        return True
+
+    def recent(self, closed_since: dt.datetime) -> list[Incident]:
+        del closed_since
+        return []
+
+
+class Alone:
+    """In place of the lease: there is one evaluator."""
+
+    holder = "scoreboard"
+
+
+class DirectEvaluator:
+    """Detectors, judge and incidents of the service over windows from memory."""
+
+    def __init__(
+        self, windows: DirectWindows, handicap: Handicap = Handicap.NONE, ticks_apart: int = 1
+    ) -> None:
+        self._windows = windows
+        self._handicap = handicap
+        self._ticks_apart = ticks_apart
+        self._metrics = ServiceMetrics()
+        self._panel = GuardedDetectors(self._metrics)
+        self._rounds = Rounds(
+            self._read,
+            cast("Inventory", KeptIncidents()),
+            cast("Lead", Alone()),
+            self._panel,
+            self._metrics,
+        )
+        self._looked: tuple[int, Window] | None = None
+        self._left_out: list[int] = []
+        self._is_quiet = False
+        self._standing: Sequence[Verdict] = ()
+        self.rounds = 0
+
+    def _read(self, from_ns: int, to_ns: int) -> Window:
+        if self._looked is None or self._looked[0] != to_ns:
+            window = seen(self._windows.read(from_ns, to_ns), self._handicap)
+            self._looked = to_ns, window
+        return self._looked[1]
+
+    def evaluate(self, now_ns: int) -> Iterator[tuple[int, Sequence[Verdict]]]:
+        """The verdicts that stand, at each moment that is judged by now, in order."""
+        if self._is_quiet and len(self._left_out) + 1 < self._ticks_apart:
+            self._left_out.append(now_ns)
+            return
+        due, self._left_out = [*self._left_out, now_ns], []
+        if self._is_quiet and len(due) > 1:
+            window = self._read(now_ns - LOOK_SECONDS * NS, now_ns)
+            if is_quiet(self._panel.find(window)):
+                due = due[-1:]
+        for moment_ns in due:
+            yield moment_ns, self._look(moment_ns)
+
+    def _look(self, now_ns: int) -> Sequence[Verdict]:
+        self.rounds += 1
+        try:
+            outcome = self._rounds.look(now_ns)
+        except Incomplete:
+            self._is_quiet = False
+            return self._standing
+        except BrokenJudge as error:
+            raise BrokenEvaluator("the judge broke: the log has its trace") from error
+        if broken := broken_detectors(self._metrics):
+            raise BrokenEvaluator(f"{', '.join(broken)} broke: the log has the trace")
+        self._standing = standing_verdicts(outcome.incidents)
+        has_open = any(incident.is_open for incident in outcome.incidents)
+        self._is_quiet = not has_open and not outcome.waiting and is_quiet(outcome.findings)
+        return self._standing
+
+
+def is_quiet(findings: Sequence[Finding]) -> bool:
+    """Whether nothing was found that may become a verdict."""
+    return all(one.is_context or one.strength < STRENGTH_MIN for one in findings)
+
+
+def play_directly(
+    simulation: Simulation,
+    handicap: Handicap = Handicap.NONE,
+    quiet_seconds: float = QUIET_SECONDS,
+    note: Callable[[Snapshot], object] = lambda _: None,
+) -> list[Saying]:
+    """As `simulator.score.run.play`. ``quiet_seconds`` 0: every tick is judged.
+
+    ``note`` is called with every snapshot.
+    """
+    scenario = simulation.scenario
+    reporter = Reporter(
+        simulation.topology,
+        cluster=CLUSTER_NAME,
+        start_unix_ns=scenario.start_unix_ns,
+        seed=scenario.seed,
+    )
+    windows = DirectWindows(simulation.topology, scenario.start_unix_ns)
+    apart = max(EVERY_TICK, round(quiet_seconds / scenario.tick_seconds))
+    evaluator = DirectEvaluator(windows, handicap, apart)
+    sayings: list[Saying] = []
+    standing: set[tuple[Cause, Culprit]] = set()
+    for snapshot in simulation.run():
+        note(snapshot)
+        now_ns = scenario.start_unix_ns + round(snapshot.time_s * NS)
+        windows.take(snapshot, list(reporter.unpacked(snapshot)), now_ns)
+        for moment_ns, verdicts in evaluator.evaluate(now_ns):
+            found = {(each.cause, each.culprit): each for each in verdicts}
+            sayings += [Saying(found[key], moment_ns) for key in found if key not in standing]
+            standing = set(found)
+    return sayings
