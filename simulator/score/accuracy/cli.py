@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from rich.console import Console
@@ -63,7 +63,7 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
         [one for one in trials if one not in known],
         [one for one in watches if one not in watched],
     )
-    total, done = sum(map(len, todo)), 0
+    total, done = len(todo[0]) + len(todo[1]), 0
     with ProcessPoolExecutor(arguments.processes) as pool:
         for name, line, words in played(pool, *todo):
             with (out / name).open("ab") as file:
@@ -81,8 +81,11 @@ def played(
     pool: ProcessPoolExecutor, trials: Sequence[Trial], watches: Sequence[Watch]
 ) -> Iterator[tuple[str, bytes, str]]:
     """The file, its line and words for a person, as they end."""
-    started = {pool.submit(play_trial, one): (TRIALS, one.name) for one in trials}
-    started |= {pool.submit(play_watch, one): (PEACE, f"peace {one.seed}") for one in watches}
+    started: dict[Future[Any], tuple[str, str]] = {}
+    for trial in trials:
+        started[pool.submit(play_trial, trial)] = (TRIALS, trial.name)
+    for watch in watches:
+        started[pool.submit(play_watch, watch)] = (PEACE, f"peace {watch.seed}")
     for future in as_completed(started):
         name, words = started[future]
         yield name, msgspec.json.encode(future.result()), words
