@@ -39,8 +39,11 @@ CLOSE_INTERMITTENT_SECONDS = 600
 REOPEN_SECONDS = 1_800
 """Trouble that comes back within half an hour of its end is the same incident."""
 ONSET_SECONDS = 15
-"""Two troubles of one job that begin so close together are one: starts are known to a cell of the
-window (5 s), and a switch is read every 10 s. Independent faults coincide more rarely."""
+"""Two troubles of one job that begin so close together are one, unless each has a culprit and
+evidence of its own (`is_apart`): starts are known to a cell of the window (5 s), and a switch is
+read every 10 s."""
+APART_CONFIDENCE = 0.7
+"""Two verdicts of one round are two troubles if each is that certain."""
 MOVED_CONFIDENCE = 0.05
 """A change of confidence that is news."""
 MOVED_COST = 1.25
@@ -259,7 +262,8 @@ class Round:
         opened = [each for each in standing if each.is_open]
         for matches in (is_named, is_known_symptom, is_victim):
             for incident in opened:
-                if matches(verdict, incident):
+                is_its_own = matches is is_known_symptom and self._is_apart(verdict, incident)
+                if matches(verdict, incident) and not is_its_own:
                     return incident
         for incident in reversed(standing):
             if not incident.is_open and self._is_past(verdict, incident):
@@ -291,11 +295,17 @@ class Round:
             return False
         begun_ns = incident.verdict.since_ns
         if incident.confirmed_ns == self._now_ns:
+            if is_apart(verdict, incident.verdict):
+                return False
             return abs(verdict.since_ns - begun_ns) <= ONSET_SECONDS * NS
         return (
             verdict.since_ns <= incident.last_seen_ns
             and self._evidence_ns(verdict) >= begun_ns - ONSET_SECONDS * NS
         )
+
+    def _is_apart(self, verdict: Verdict, incident: Incident) -> bool:
+        """Whether both explanations were given in this round, and neither explains the other."""
+        return incident.confirmed_ns == self._now_ns and is_apart(verdict, incident.verdict)
 
     def _is_its_slowness(self, verdict: Verdict, incident: Incident) -> bool:
         """Whether a job is slow since the incident began: then it goes on without a new reason.
@@ -546,6 +556,26 @@ def is_named(verdict: Verdict, incident: Incident) -> bool:
 
 def is_known_symptom(verdict: Verdict, incident: Incident) -> bool:
     return Symptom(verdict.cause, verdict.culprit) in incident.symptoms
+
+
+def is_apart(one: Verdict, other: Verdict) -> bool:
+    """Whether two verdicts on one job are two troubles: both certain, with culprits of their own.
+
+    What a rank spends outside of collectives no cable can lengthen and no other rank, and what a
+    transfer takes once all ranks have come none of them can: each is measured without the other.
+    Two places in the network explain each other's slowness; there each needs a counter that proves
+    it. A job that stands still shows nothing else.
+    """
+    if min(one.confidence, other.confidence) < APART_CONFIDENCE:
+        return False
+    if not names_of(one.culprit) or same_thing(one.culprit, other.culprit):
+        return False
+    families = {one.cause.facts.family, other.cause.facts.family}
+    if Family.STUCK in families or not names_of(other.culprit):
+        return False
+    if Family.RANK in families:
+        return True
+    return not any(each.cause.facts.is_soft or is_bare(each) for each in (one, other))
 
 
 def is_bare(verdict: Verdict) -> bool:

@@ -76,7 +76,7 @@ def cost_words(low: float, high: float) -> str:
 def by_cost(found: Sequence[Found]) -> list[str]:
     """How many were named right, how soon, and how many verdicts were wrong, by cost."""
     lines = [
-        "| a step is longer by | faults | named right | in 15 s | in 2 min | p90 | wrong verdicts |",
+        "| a step is longer by | faults | named right | in 15 s | in 2 min | p90 | wrongly said |",
         "|---|---:|---|---:|---:|---:|---:|",
     ]
     for low, high in COSTS:
