@@ -5,9 +5,11 @@
     ├── CatalogError             a catalog file breaks a rule of the catalog
     ├── ContractError            two parts of Fabricscope disagree
     │   ├── IdentityError        a name or label that cannot be an identity
-    │   └── WireError            bytes that are not a batch
-    │       ├── WireTooLarge     bytes over a named limit
-    │       └── WireVersionError a batch of a version that this program does not read
+    │   ├── WireError            bytes that are not a batch
+    │   │   ├── WireTooLarge     bytes over a named limit
+    │   │   └── WireVersionError a batch of a version that this program does not read
+    │   └── CaseError            bytes that are not a case, or a case that does not hold together
+    │       └── CaseTooLarge     a case over a named limit
     ├── ParseError               a file of another program is not what it should be
     ├── HostError                the machine did not give what a source asked for (carries a reason)
     ├── SpoolError               the agent's spool cannot be used: in use, or not a writable folder
@@ -57,6 +59,14 @@ class WireTooLarge(WireError):  # noqa: N818 - reads as the statement it is
 
 class WireVersionError(WireError):
     """A batch of a version that this program does not read."""
+
+
+class CaseError(ContractError):
+    """Bytes that are not a case, or a case that does not hold together."""
+
+
+class CaseTooLarge(CaseError):  # noqa: N818 - reads as the statement it is
+    """A case over a named limit."""
 
 
 class ParseError(FabricscopeError):

@@ -1,0 +1,1 @@
+"""Cases: windows with what an operator said about their verdict, to be judged again. Pure."""
