@@ -111,8 +111,13 @@ class ServiceMetrics:
             ),
         )
         self._watch_reads()
+        self._count_cases()
         self.newest_sample = self._gauge("fabric_service_newest_sample_time_seconds")
         self.vitals = self._watched(Vitals(clock))
+
+    def _count_cases(self) -> None:
+        self.cases = self._counter("fabric_service_cases_total")
+        self.cases_dropped = self._counter("fabric_service_cases_dropped_total")
 
     def _watch_reads(self) -> None:
         self.recent_reads = self._counter("fabric_service_recent_reads_total")

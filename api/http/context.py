@@ -28,6 +28,7 @@ from api.http.wellbeing import Wellbeing
 from api.http.works import Supervisor
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.pieces import JobPieces
+from api.oncall.cases.keeper import CaseKeeper
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes
 from api.oncall.explain.explainer import Explainer
@@ -44,6 +45,7 @@ EXPLANATIONS_KEPT_MAX = 4
 class Queues(msgspec.Struct, frozen=True, kw_only=True):
     """Queues for answers that take a core for long; each kind has its own."""
 
+    cases: Turns = msgspec.field(default_factory=Turns)
     explanations: Turns = msgspec.field(default_factory=lambda: Turns(EXPLANATIONS_KEPT_MAX))
     fabrics: Turns = msgspec.field(default_factory=Turns)
     heats: Turns = msgspec.field(default_factory=Turns)
@@ -72,6 +74,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     rules: RuleBook
     notifying: Notifying
     explainer: Explainer
+    cases: CaseKeeper
     health: HealthMonitor
     acting: Acting
     audit: FleetAudit

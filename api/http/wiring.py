@@ -52,6 +52,7 @@ from api.http.works import (
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.pieces import JobPieces
 from api.jobs.correlate.roll import RollTask, make_roll
+from api.oncall.cases.keeper import CaseKeeper, Retention
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.parts import Evaluation, make_evaluation
 from api.oncall.explain.explainer import Explainer
@@ -118,6 +119,7 @@ def wire(
         rules=rules.book,
         notifying=notifying,
         explainer=Explainer(store, inventory, topologies.at, GuardedDetectors(metrics)),
+        cases=make_cases(settings, store, inventory, topologies, metrics),
         health=board,
         acting=acting,
         audit=FleetAudit(store, inventory, topologies, expectations),
@@ -136,6 +138,20 @@ def wire(
     works |= works_of(context, ingest.feed, evaluation, roll, rules)
     works["self watch"] = own_rules.run
     return context
+
+
+def make_cases(
+    settings: ServiceSettings,
+    store: Store,
+    inventory: Inventory,
+    topologies: TopologyCache,
+    metrics: ServiceMetrics,
+) -> CaseKeeper:
+    """Its own detectors: an operator's question must not touch the evaluator's."""
+    days = settings.retention_days
+    retention = Retention(samples=days.samples, events=days.events, collectives=days.collectives)
+    panel = GuardedDetectors(metrics)
+    return CaseKeeper(store, inventory, topologies.at, panel, metrics, retention)
 
 
 def make_pieces(store: Store, metrics: ServiceMetrics) -> JobPieces:

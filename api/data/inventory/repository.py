@@ -32,6 +32,7 @@ from api.data.inventory.database import (
     insert_into,
     table_of,
 )
+from api.data.inventory.feedback import FeedbackTables
 from api.data.inventory.ghosts import is_ghost
 from api.data.inventory.health import HOLDS, HealthTables
 from api.data.inventory.incidents import IncidentTables, LeaseTables
@@ -193,6 +194,7 @@ class Inventory:
         self.silences = SilenceTables(database)
         self.health = HealthTables(database)
         self.actions = ActionTables(database)
+        self.feedback = FeedbackTables(database)
         self.tokens = TokenTables(database)
 
     @property

@@ -22,6 +22,7 @@ from sqlalchemy import (
     ForeignKey,
     ForeignKeyConstraint,
     Index,
+    LargeBinary,
     MetaData,
     Text,
 )
@@ -350,6 +351,29 @@ class ActionRow(Base):
     document: Mapped[str]
 
     __table_args__ = (Index(None, "state", "ended_at"),)
+
+
+class FeedbackRow(Base):
+    """What an operator said about an incident's verdict; the latest one stands."""
+
+    __tablename__ = "feedback"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    incident: Mapped[str] = mapped_column(NAME, index=True)
+    at: Mapped[datetime] = mapped_column(index=True)
+    document: Mapped[str]
+
+
+class CaseRow(Base):
+    """The window that an incident's verdict was made from, packed, or why there is none."""
+
+    __tablename__ = "cases"
+
+    incident: Mapped[str] = mapped_column(NAME, primary_key=True)
+    at: Mapped[datetime] = mapped_column(index=True)
+    document: Mapped[str]
+    size: Mapped[int] = mapped_column(BigInteger)
+    packed: Mapped[bytes | None] = mapped_column(LargeBinary)
 
 
 class HealthTurnRow(Base):

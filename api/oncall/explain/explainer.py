@@ -11,17 +11,15 @@ import msgspec
 from alerts.finding import Finding
 from alerts.window.model import JobWindow, Window
 from api.base.limits import EXPLAIN_EVENTS_MAX, EXPLAIN_JOBS_MAX
-from api.data.inventory.records import JobState
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
-from api.jobs.correlate.windows import WindowReader
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.explain.answer import EventExplained, Explanation, JobExplained, LeftOut
 from api.oncall.explain.job import Chosen, explain_job, leave_out
 from api.oncall.explain.things import Rows, explain_things, grid_of
+from api.oncall.past import PastWindows
 from collector.contract.identity import GPU_MAX, PortId, whole_number
-from collector.contract.units import NS
 from collector.contract.verdict import Culprit, Evidence, Verdict
 
 
@@ -52,8 +50,7 @@ class Explainer:
         topology: Callable[[dt.datetime | None], BuiltTopology],
         panel: GuardedDetectors,
     ) -> None:
-        self._inventory = inventory
-        self._reader = WindowReader(store, inventory, topology)
+        self._past = PastWindows(store, inventory, topology)
         self._panel = panel
         self._lock = threading.Lock()
 
@@ -66,23 +63,8 @@ class Explainer:
         return explain(window, question, (findings, verdicts or [], failed))
 
     def _read(self, question: Question) -> Window:
-        """As seen at its end. All jobs: a verdict about one may need to see the others."""
-        window = self._reader.read(question.from_ns, question.to_ns, is_live=False)
-        jobs = list(window.jobs)
         named = {*question.jobs, *([question.job] if question.job is not None else [])}
-        for name in sorted(named - {job.job for job in jobs}):
-            alone = self._reader.read(question.from_ns, question.to_ns, job=name, is_live=False)
-            jobs += alone.jobs
-        running = [self._as_it_was(job, question.to_ns) for job in jobs]
-        return msgspec.structs.replace(window, jobs=running, is_live=True)
-
-    def _as_it_was(self, job: JobWindow, moment_ns: int) -> JobWindow:
-        """The job with its state at that moment: one that has ended since was running then."""
-        known = self._inventory.jobs.get(job.job)
-        if known is None or known.state is not JobState.ENDED:
-            return job
-        ended = known.ended_at or known.last_seen
-        return msgspec.structs.replace(job, is_running=ended.timestamp() * NS > moment_ns)
+        return self._past.read(question.from_ns, question.to_ns, named)
 
 
 def explain(

@@ -1,0 +1,1 @@
+"""Cases: the windows of verdicts that operators said something about."""
