@@ -32,6 +32,8 @@ CASE_UNPACKED_BYTES_MAX = 256 << 20
 """The same unpacked: it is held whole, twice, while it is judged."""
 COMPRESSION_LEVEL = 6
 DIMENSIONS_MAX = 2
+TYPES = {name: np.dtype(name) for name in ("bool", "int32", "int64", "float32", "float64")}
+"""Of columns; nothing else is read, and objects least of all."""
 
 
 def pack(case: ReplayCase) -> bytes:
@@ -115,23 +117,27 @@ def pack_column(column: object) -> object:
 
 
 def unpack_column(kind: Any, stored: object) -> npt.NDArray[Any]:  # noqa: ANN401 - a type
-    """The column that a field of this type has; ValueError where the bytes are none."""
+    """The column that a field of this type has; ValueError where the bytes are none.
+
+    A column may be wider or narrower than its field says, as in a window; what it holds must fit.
+    """
     _, of = get_args(kind)
     (scalar,) = get_args(of)
-    dtype = np.dtype(scalar)
+    wanted = np.dtype(scalar)
     match stored:
-        case [str(name), [*shape], bytes(data)] if name == dtype.name:
-            pass
+        case [str(name), [*shape], bytes(data)] if (
+            name in TYPES and TYPES[name].kind == wanted.kind
+        ):
+            dtype = TYPES[name]
         case _:
-            raise ValueError(f"no column of {dtype.name}")
+            raise ValueError(f"no column of {wanted.name}")
     lengths = [length for length in shape if isinstance(length, int) and length >= 0]
     if len(shape) > DIMENSIONS_MAX or len(lengths) != len(shape):
         raise ValueError(f"a column of shape {str(shape)[:60]}")
-    count = math.prod(lengths)
-    if count * dtype.itemsize != len(data):
-        raise ValueError(f"{len(data)} bytes in a column of {count} {dtype.name}")
+    if math.prod(lengths) * dtype.itemsize != len(data):
+        raise ValueError(f"{len(data)} bytes in a column of {math.prod(lengths)} {dtype.name}")
     planes = np.frombuffer(data, dtype=np.uint8).reshape(dtype.itemsize, -1)
-    if dtype == np.bool_:
+    if dtype.kind == "b":
         # A byte that is neither 0 nor 1 is no truth value, and numpy would not notice.
         flags: npt.NDArray[Any] = (planes[0] != 0).reshape(lengths)
         return flags
@@ -139,7 +145,10 @@ def unpack_column(kind: Any, stored: object) -> npt.NDArray[Any]:  # noqa: ANN40
     if is_whole(dtype):
         unsigned = flat.view(np.dtype(f"<u{dtype.itemsize}"))
         flat = np.cumsum(unsigned, dtype=unsigned.dtype).view(flat.dtype)
-    column: npt.NDArray[Any] = flat.astype(dtype).reshape(lengths)
+        limits = np.iinfo(wanted)
+        if len(flat) and not limits.min <= int(flat.min()) <= int(flat.max()) <= limits.max:
+            raise ValueError(f"{flat.min()} to {flat.max()} in a column of {wanted.name}")
+    column: npt.NDArray[Any] = flat.astype(wanted).reshape(lengths)
     return column
 
 

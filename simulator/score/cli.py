@@ -18,6 +18,7 @@ from collector.contract.errors import SettingsError
 from collector.contract.layers import unknown
 from simulator.engine import Simulation
 from simulator.interfaces.run_folder import RunFolder
+from simulator.score import kept_cases
 from simulator.score.accuracy import cli as accuracy
 from simulator.score.cases import case_names, make_case
 from simulator.score.day import FAULTS_DEFAULT, HOURS_DEFAULT, SHIFTS_DEFAULT, Shift, make_shift
@@ -86,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     week.add_arguments(parser)
     accuracy.add_arguments(parser)
+    kept_cases.add_arguments(parser)
     parser.add_argument(
         "--hours",
         type=float,
@@ -113,6 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print("\n".join(case_names()))
         return 0
+    if arguments.case_folder is not None:
+        return kept_cases.run_cases(arguments)
     if arguments.day:
         return run_day(arguments)
     if arguments.week:

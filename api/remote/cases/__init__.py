@@ -1,0 +1,1 @@
+"""What operators say about verdicts, from a terminal."""
