@@ -47,7 +47,7 @@ START_S = START_UNIX_NS // NS
 BEGIN_S, APART_S, LASTS_S = 40, 110, 30
 """When the first fault begins, how far faults are apart, and how long each lasts: incidents of one
 job end before the next begins."""
-FAULTS = {
+FAULTS: dict[str, Place | int] = {
     "thermal_throttle": Place(host=1, gpu=2),
     "bad_cable": 1,
     "host_steal": Place(host=3),
@@ -70,7 +70,9 @@ class Stand:
         self.service = service
         self.clock = clock
         items = service.client.get("/v1/incidents").json()["items"]
-        self.incidents = [(item["id"], Cause(item["cause"])) for item in reversed(items)]
+        self.incidents: list[tuple[str, Cause]] = [
+            (item["id"], Cause(item["cause"])) for item in reversed(items)
+        ]
 
     def named(self, cause: Cause) -> str:
         return next(number for number, own in self.incidents if own is cause)

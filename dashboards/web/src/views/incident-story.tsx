@@ -29,6 +29,7 @@ import { now } from "../time";
 import { Download } from "../ui/download";
 import { Badge, Panel } from "../ui/panel";
 import { Shown } from "../ui/states";
+import { FeedbackPanel } from "./incident-feedback";
 import { Silences } from "./incident-silence";
 
 /** How often an open incident's pictures are asked for again, in seconds. */
@@ -79,6 +80,7 @@ function Whole({ incident }: { incident: Incident }) {
             <StoryStrip incident={incident} now={now.value} />
             <Story incident={incident} events={happened} now={now.value} />
           </Panel>
+          <FeedbackPanel incident={incident} />
           <Panel
             title={verdict.victims.length ? `Victims: ${verdict.victims.length}` : "Victims"}
             aside={<VictimsLink verdict={verdict} when={when} />}
