@@ -110,16 +110,13 @@ class ServiceMetrics:
                 "fabric_service_direct_notices_dropped_total",
             ),
         )
-        self._watch_reads()
-        self._count_cases()
+        self._count_reads_and_cases()
         self.newest_sample = self._gauge("fabric_service_newest_sample_time_seconds")
         self.vitals = self._watched(Vitals(clock))
 
-    def _count_cases(self) -> None:
+    def _count_reads_and_cases(self) -> None:
         self.cases = self._counter("fabric_service_cases_total")
         self.cases_dropped = self._counter("fabric_service_cases_dropped_total")
-
-    def _watch_reads(self) -> None:
         self.recent_reads = self._counter("fabric_service_recent_reads_total")
         self.kept_parts = self._counter("fabric_service_kept_parts_total")
 

@@ -100,7 +100,6 @@ def wire(
         rules.shelf, settings.rules, metrics, rules.own.place, notifying.notify_own, clock
     )
     notifying.owned = own_rules.owns
-    expectations = load_expectations(settings.audit_expectations)
     watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
     works: dict[str, Work] = {}
     context = Context(
@@ -122,7 +121,7 @@ def wire(
         cases=make_cases(settings, store, inventory, topologies, metrics),
         health=board,
         acting=acting,
-        audit=FleetAudit(store, inventory, topologies, expectations),
+        audit=make_audit(settings, store, inventory, topologies),
         floors=Floors(topologies, inventory, clock),
         gangs=Gangs(clock),
         fabric_reader=make_fabric_reader(store, metrics),
@@ -138,6 +137,13 @@ def wire(
     works |= works_of(context, ingest.feed, evaluation, roll, rules)
     works["self watch"] = own_rules.run
     return context
+
+
+def make_audit(
+    settings: ServiceSettings, store: Store, inventory: Inventory, topologies: TopologyCache
+) -> FleetAudit:
+    expectations = load_expectations(settings.audit_expectations)
+    return FleetAudit(store, inventory, topologies, expectations)
 
 
 def make_cases(

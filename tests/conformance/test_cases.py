@@ -189,7 +189,7 @@ def test_a_scrubbed_window_gives_the_verdict_of_the_one_with_names(stand: Stand)
 
 def test_no_name_is_in_an_exported_case(stand: Stand) -> None:
     for number, _ in stand.incidents:
-        stand.say(number, note="node0003 was moved by bob in /home/bob/train.py")
+        stand.say(number, note="node0003 was moved by bob in jobs/bob/train.py")
         raw = stand.service.inventory.feedback.packed(number)
         assert raw is not None
         window = unpack(raw).window

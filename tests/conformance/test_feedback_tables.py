@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from alerts.cases.model import Says, Told
-from api.base.limits import FEEDBACK_KEPT_DAYS
+from api.base.case_limits import FEEDBACK_KEPT_DAYS
 from api.data.inventory import feedback as tables
 from api.data.inventory.feedback import (
     CaseNote,

@@ -21,7 +21,7 @@ from alerts import detectors
 from alerts.rulebook.file import parse_rules, write_duration
 from alerts.rulebook.knobs import default_knobs, fill_pack, write_value
 from alerts.rulebook.template import TemplateData, expand
-from api.base import limits
+from api.base import case_limits, limits
 from api.http.settings import ServiceSettings
 from collector.agent.settings import AgentSettings
 from collector.contract.catalog import load_catalog
@@ -140,12 +140,13 @@ def sources() -> str:
 
 def service_limits() -> str:
     """Every bound of the service with its reason."""
-    tree = ast.parse(inspect.getsource(limits))
     rows = []
-    for statement, following in zip(tree.body, [*tree.body[1:], None], strict=True):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            name = statement.target.id
-            rows.append([f"`{name}`", f"{getattr(limits, name):,}", note_in(following)])
+    for module in (limits, case_limits):
+        body = ast.parse(inspect.getsource(module)).body
+        for statement, following in zip(body, [*body[1:], None], strict=True):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                name = statement.target.id
+                rows.append([f"`{name}`", f"{getattr(module, name):,}", note_in(following)])
     return table(["limit", "value", "reason, and what happens"], rows)
 
 

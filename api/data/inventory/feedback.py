@@ -17,14 +17,14 @@ import msgspec
 from sqlalchemy import Connection, Table, delete, func, select
 
 from alerts.cases.model import Says, Told, Truth
-from api.base.limits import (
+from api.base.case_limits import (
     CASES_KEPT_BYTES_MAX,
     CASES_KEPT_MAX,
     FEEDBACK_KEPT_DAYS,
     FEEDBACK_KEPT_MAX,
     FEEDBACK_PER_INCIDENT_MAX,
-    PAGE_DEFAULT,
 )
+from api.base.limits import PAGE_DEFAULT
 from api.data.inventory.database import Part, before_nul, table_of, upsert
 from api.data.inventory.incidents import moment_of
 from api.data.inventory.sightings import is_name

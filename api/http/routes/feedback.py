@@ -17,8 +17,9 @@ from fastapi import APIRouter, Request, Response
 from alerts.cases.model import Says, Told
 from alerts.judge.incident import Incident
 from alerts.judge.names import names_of
+from api.base.case_limits import CASES_WAITING_MAX
 from api.base.errors import Problem, decode_json
-from api.base.limits import CASES_WAITING_MAX, COMMENT_CHARS_MAX, NAME_CHARS_MAX, PAGE_DEFAULT
+from api.base.limits import COMMENT_CHARS_MAX, NAME_CHARS_MAX, PAGE_DEFAULT
 from api.data.inventory.feedback import (
     CaseNote,
     CaseState,

@@ -1,0 +1,25 @@
+"""Bounds of what operators say about verdicts, and of the windows kept with it; as `…limits`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FEEDBACK_PER_INCIDENT_MAX: Final = 100
+"""Times that operators may say something about one incident. All are kept as a record of who said
+what, so that none can be pushed out by others. → 409"""
+
+FEEDBACK_KEPT_MAX: Final = 20_000
+"""What operators said that is kept, about 40 MB. Past it the oldest is dropped and counted."""
+
+FEEDBACK_KEPT_DAYS: Final = 365
+"""How long it is kept, and the cases with it: the releases of a year are compared by them."""
+
+CASES_KEPT_MAX: Final = 500
+"""Windows that are kept with what was said about them. Past it the oldest is dropped, counted."""
+
+CASES_KEPT_BYTES_MAX: Final = 512 << 20
+"""All of them together; one has CASE_BYTES_MAX (`alerts.cases.packed`) at most. The same."""
+
+CASES_WAITING_MAX: Final = 4
+"""Windows that are read or scrubbed, or wait for their turn: each takes some seconds of a core.
+→ 503 for an export; what an operator says is kept without its window"""
