@@ -26,8 +26,9 @@ else:
 
 FORMAT = 1
 MAGIC = b"fabricscope case %d\n" % FORMAT
-CASE_BYTES_MAX = 8 << 20
-"""A case as a file. A window of 64 hosts with 512 ranks has one to three MiB."""
+CASE_BYTES_MAX = 32 << 20
+"""A case as a file: three million records of collectives of twelve bytes each. Sixteen hosts with
+128 ranks have one to four MiB."""
 CASE_UNPACKED_BYTES_MAX = 256 << 20
 """The same unpacked: it is held whole, twice, while it is judged."""
 COMPRESSION_LEVEL = 6

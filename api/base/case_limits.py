@@ -17,7 +17,7 @@ FEEDBACK_KEPT_DAYS: Final = 365
 CASES_KEPT_MAX: Final = 500
 """Windows that are kept with what was said about them. Past it the oldest is dropped, counted."""
 
-CASES_KEPT_BYTES_MAX: Final = 512 << 20
+CASES_KEPT_BYTES_MAX: Final = 1 << 30
 """All of them together; one has CASE_BYTES_MAX (`alerts.cases.packed`) at most. The same."""
 
 CASES_WAITING_MAX: Final = 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Collection
+from functools import partial
 
 import msgspec
 
@@ -12,7 +13,7 @@ from api.data.inventory.records import JobState
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
-from api.jobs.correlate.windows import WindowReader
+from api.jobs.correlate.windows import RECORDS_MAX, WindowReader
 from collector.contract.units import NS
 
 
@@ -28,15 +29,23 @@ class PastWindows:
         self._inventory = inventory
         self._reader = WindowReader(store, inventory, topology)
 
-    def read(self, from_ns: int, to_ns: int, named: Collection[str] = ()) -> Window:
+    def read(
+        self,
+        from_ns: int,
+        to_ns: int,
+        named: Collection[str] = (),
+        *,
+        records_max: int = RECORDS_MAX,
+    ) -> Window:
         """All jobs that ran then, because a verdict about one may need to see the others.
 
         ``named`` are jobs that belong to it even if the inventory saw them at other times.
         """
-        window = self._reader.read(from_ns, to_ns, is_live=False)
+        read = partial(self._reader.read, is_live=False, records_max=records_max)
+        window = read(from_ns, to_ns)
         jobs = list(window.jobs)
         for name in sorted({*named} - {job.job for job in jobs}):
-            jobs += self._reader.read(from_ns, to_ns, job=name, is_live=False).jobs
+            jobs += read(from_ns, to_ns, job=name).jobs
         running = [self._as_it_was(job, to_ns) for job in jobs]
         return msgspec.structs.replace(window, jobs=running, is_live=True)
 

@@ -24,6 +24,7 @@ from alerts.cases.scrub import scrub
 from alerts.judge.verdict import judge
 from api.data.inventory import feedback as feedback_tables
 from api.http.routes import feedback as feedback_route
+from api.oncall.cases import keeper
 from api.oncall.cases.keeper import is_empty
 from api.oncall.evaluate import lead, task
 from api.oncall.past import PastWindows
@@ -303,6 +304,23 @@ def test_a_window_that_is_too_large_is_not_kept_and_what_was_said_is(stand: Stan
     is_problem(refused, 404, "CASE_BYTES_MAX", "too_large")
     # Said again where it fits, it is kept.
     assert stand.say(number, "wrong")["case"]["state"] == "kept"
+
+
+def test_a_window_that_is_too_large_is_kept_with_a_part_of_its_records(stand: Stand) -> None:
+    number = stand.named(Cause.LOSSY_LINK)
+    assert stand.say(number)["case"]["state"] == "kept"
+    raw = stand.service.inventory.feedback.packed(number)
+    assert raw is not None
+    (job,) = unpack(raw).window.jobs
+    stand.forget()
+    with (
+        patch.object(packed_cases, "CASE_BYTES_MAX", len(raw) - 1),
+        patch.object(keeper, "EFFORT_RECORDS_MIN", len(job.records) // 2),
+    ):
+        case = stand.say(number)["case"]
+        assert (case["state"], case["is_repeated"]) == ("kept", True)
+        again = unpack(stand.export(number))
+    assert 0 < len(again.window.jobs[0].records) < len(job.records)
 
 
 def test_a_window_past_retention_is_stated(stand: Stand) -> None:

@@ -349,6 +349,32 @@ def test_a_dialog_is_escaped(seen: Watched, stage: Stage) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_an_operator_says_what_it_was(seen: Watched, stage: Stage) -> None:
+    seen.open(f"/incident/{culprits_incident(stage)}")
+    page = seen.page
+    panel = page.get_by_role("region", name="Was it right?")
+    expect(panel).to_contain_text("No operator has answered yet.")
+    panel.get_by_role("button", name="Right").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Enter your name.")
+    dialog.get_by_label("Your name").fill("ann")
+    dialog.get_by_role("button", name="Say so").click()
+    expect(panel.get_by_role("listitem")).to_contain_text("right ann")
+    expect(panel).to_contain_text("later versions are held against it")
+    expect(panel.get_by_role("link", name="Window without names")).to_be_visible()
+    panel.get_by_role("button", name="Another cause").click()
+    dialog.get_by_role("combobox").select_option("slow_link")
+    dialog.get_by_label("Host").fill(CULPRIT)
+    dialog.get_by_label("NIC").fill("mlx5_0")
+    dialog.get_by_label("Note").fill("its fan has failed")
+    dialog.get_by_role("button", name="Say so").click()
+    first = panel.get_by_role("listitem").first
+    expect(first).to_contain_text(f"it was Slow link: {CULPRIT} · mlx5_0")
+    expect(first).to_contain_text("its fan has failed")
+    expect(panel.get_by_role("listitem").last).to_contain_text("replaced")
+    assert seen.faults == []
+
+
 def test_what_has_the_focus_is_seen(seen: Watched) -> None:
     page = seen.page
     seen.open("/")

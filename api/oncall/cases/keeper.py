@@ -25,8 +25,9 @@ from api.data.inventory.feedback import CaseNote, CaseState, Dropped
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
+from api.jobs.correlate.windows import RECORDS_MAX
 from api.oncall.evaluate.detect import GuardedDetectors
-from api.oncall.evaluate.rounds import LOOK_SECONDS
+from api.oncall.evaluate.rounds import EFFORT_RECORDS_MIN, LOOK_SECONDS
 from api.oncall.past import PastWindows
 from collector.contract.errors import CaseTooLarge, StoreError
 from collector.contract.units import NS
@@ -110,19 +111,18 @@ class CaseKeeper:
                 f"what it is made of for {days} days: say it sooner, or keep more",
             )
         try:
-            case = self._find(incident, truth)
+            found = self._find_packed(incident, truth)
         except StoreError as error:
             return without(CaseState.NOT_READ, f"the store did not answer: {error}; say it again")
-        if case is None:
+        except CaseTooLarge as error:
+            return without(CaseState.TOO_LARGE, str(error))
+        if found is None:
             return without(
                 CaseState.EMPTY,
                 f"the store has no readings and no records of the {LOOK_SECONDS} seconds before "
                 "the verdict",
             )
-        try:
-            packed = pack(case)
-        except CaseTooLarge as error:
-            return without(CaseState.TOO_LARGE, str(error))
+        case, packed = found
         is_repeated = repeats(case, truth.told)
         note = msgspec.structs.replace(
             blank,
@@ -135,11 +135,28 @@ class CaseKeeper:
         )
         return note, packed
 
-    def _find(self, incident: Incident, truth: Truth) -> ReplayCase | None:
+    def _find_packed(self, incident: Incident, truth: Truth) -> tuple[ReplayCase, bytes] | None:
+        """A case and its bytes: with all records or, where that is too large, with a part.
+
+        Raises CaseTooLarge where even that is.
+        """
+        for records_max in (RECORDS_MAX, EFFORT_RECORDS_MIN):
+            case = self._find(incident, truth, records_max)
+            if case is None:
+                return None
+            try:
+                return case, pack(case)
+            except CaseTooLarge:
+                if records_max == EFFORT_RECORDS_MIN:
+                    raise
+        return None
+
+    def _find(self, incident: Incident, truth: Truth, records_max: int) -> ReplayCase | None:
         """The first window that gives the verdict again; else the first that has anything."""
         first = None
         for to_ns in moments_of(incident):
-            window = self._past.read(to_ns - LOOK_SECONDS * NS, to_ns, incident.jobs)
+            from_ns = to_ns - LOOK_SECONDS * NS
+            window = self._past.read(from_ns, to_ns, incident.jobs, records_max=records_max)
             if is_empty(window):
                 continue
             verdicts = self._panel.judge(window, self._panel.find(window)) or []

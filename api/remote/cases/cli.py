@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from alerts.cases.model import Says
+from alerts.cases.packed import CASE_BYTES_MAX
 from alerts.cases.words import verdict_words
 from api.remote.client import Bounds, Client, ServiceError, Target, quoted
 from collector.contract.client_flags import add_client_flags
@@ -28,7 +29,7 @@ EXIT_FAILED = 1
 TEXT_COLUMNS = 140
 """The width without a terminal."""
 LIST_MAX = 50
-PATIENT = Bounds(silence_s=120.0, answer_s=150.0)
+PATIENT = Bounds(silence_s=120.0, answer_s=150.0, answer_bytes=2 * CASE_BYTES_MAX)
 """Reading a large cluster's window again, or scrubbing it, takes up to a minute of a core."""
 SUFFIX = ".case"
 NAME_DIGITS = 12
