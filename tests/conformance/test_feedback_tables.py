@@ -51,6 +51,13 @@ def test_what_is_said_comes_back_the_latest_first(inventory: Inventory) -> None:
     assert inventory.feedback.page(said[1].id) == [said[0]]
 
 
+def test_the_last_statement_stands_though_the_clock_was_set_back(inventory: Inventory) -> None:
+    for place, says in enumerate((Says.RIGHT, Says.WRONG, Says.OTHER, Says.RIGHT)):
+        inventory.feedback.say(statement("a", START_NS - place // 2 * 60 * NS, says))
+    found = [one.says for one in inventory.feedback.of("a")]
+    assert found == [Says.RIGHT, Says.OTHER, Says.WRONG, Says.RIGHT]
+
+
 def test_a_window_is_kept_byte_by_byte_and_replaced(inventory: Inventory) -> None:
     packed = bytes(range(256)) * 10
     assert inventory.feedback.packed("a") is None

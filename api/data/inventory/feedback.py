@@ -90,9 +90,14 @@ class CaseNote(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the window gave that verdict again when it was kept."""
 
 
-def name_feedback(now_ns: int) -> str:
-    """A unique id, in order of time."""
-    return f"{now_ns // 1_000_000:012x}-{secrets.token_hex(4)}"
+def name_feedback(now_ns: int, last: str = "") -> str:
+    """A unique id, in order of time; after ``last``, though a clock may stand or be set back.
+
+    >>> name_feedback(0, "00000000000a-12345678")[:13]
+    '00000000000b-'
+    """
+    after = int(last.partition("-")[0], 16) + 1 if last else 0
+    return f"{max(now_ns // 1_000_000, after):012x}-{secrets.token_hex(4)}"
 
 
 class FeedbackTables(Part):
@@ -101,7 +106,7 @@ class FeedbackTables(Part):
     # --- writing -------------------------------------------------------------------------------
 
     def say(self, said: Feedback) -> Dropped:
-        """Keep a statement. Raises TooMuchFeedbackError."""
+        """Keep a statement, after those that are there. Raises TooMuchFeedbackError."""
         with self._database.writing("keep what an operator said") as connection:
             count = select(func.count()).where(FEEDBACK.c.incident == said.incident)
             if (connection.scalar(count) or 0) >= FEEDBACK_PER_INCIDENT_MAX:
@@ -109,6 +114,11 @@ class FeedbackTables(Part):
                     f"{said.incident} has FEEDBACK_PER_INCIDENT_MAX = "
                     f"{FEEDBACK_PER_INCIDENT_MAX} statements already"
                 )
+            newest = select(func.max(FEEDBACK.c.id)).where(FEEDBACK.c.incident == said.incident)
+            last = connection.scalar(newest) or ""
+            if said.id <= last:
+                named = name_feedback(said.at_ns, last)
+                said = msgspec.structs.replace(said, id=named)
             row = {
                 "id": said.id,
                 "incident": said.incident,
