@@ -14,7 +14,7 @@ from alerts.cases.compare import Mark, compare
 from alerts.cases.events import KINDS, EventScrub
 from alerts.cases.model import ReplayCase, Says, Told, Truth
 from alerts.cases.names import NameBook
-from alerts.cases.packed import MAGIC, pack, unpack, unpack_frame
+from alerts.cases.packed import MAGIC, ColumnReader, ColumnWriter, pack, unpack, unpack_frame
 from alerts.cases.scrub import scrub
 from alerts.cases.times import EPOCH_NS, ROUND_NS, TimeShift
 from alerts.cases.words import truth_words
@@ -154,9 +154,19 @@ def test_a_case_is_the_same_after_packing() -> None:
 )
 def test_columns_are_the_same_bit_by_bit(column: np.ndarray[Any, Any]) -> None:
     kind = np.ndarray[tuple[Any, ...], np.dtype[column.dtype.type]]  # type: ignore[name-defined]
-    again = packed_cases.unpack_column(kind, packed_cases.pack_column(column))
+    writer = ColumnWriter()
+    described = writer.add(column)
+    again = ColumnReader(b"".join(writer.parts)).take(kind, described)
     assert (again.dtype, again.shape) == (column.dtype, column.shape)
     assert again.tobytes() == column.tobytes()
+
+
+def test_no_byte_of_a_column_is_given_out_twice() -> None:
+    kind = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]
+    reader = ColumnReader(bytes(80))
+    reader.take(kind, ["int64", [10]])
+    with pytest.raises(ValueError, match="past the end"):
+        reader.take(kind, ["int64", [1]])
 
 
 def test_a_case_past_a_bound_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +177,13 @@ def test_a_case_past_a_bound_is_refused_by_its_name(monkeypatch: pytest.MonkeyPa
         pack(case)
     with pytest.raises(CaseTooLarge, match="CASE_BYTES_MAX"):
         unpack(whole)
+    monkeypatch.undo()
+    monkeypatch.setattr(packed_cases, "CASE_STRUCTURE_BYTES_MAX", 1_000)
+    with pytest.raises(CaseTooLarge, match="CASE_STRUCTURE_BYTES_MAX"):
+        pack(case)
+    with pytest.raises(CaseTooLarge, match="CASE_STRUCTURE_BYTES_MAX"):
+        unpack(whole)
+    monkeypatch.undo()
     monkeypatch.setattr(packed_cases, "CASE_UNPACKED_BYTES_MAX", 1_000)
     with pytest.raises(CaseTooLarge, match="CASE_UNPACKED_BYTES_MAX"):
         pack(case)
