@@ -270,6 +270,16 @@ def test_a_rank_is_one_of_the_incidents_only_job(stand: Stand) -> None:
     assert answer["items"][0]["culprit"] == {"job": "train", "rank": 3}
 
 
+def test_a_verdict_that_has_changed_meanwhile_is_not_judged(stand: Stand) -> None:
+    number = stand.named(Cause.SLOW_LINK)
+    told = stand.service.client.get(f"/v1/incidents/{number}").json()["verdict"]
+    seen = {"cause": told["cause"], "culprit": told["culprit"]}
+    for other in ({**seen, "cause": "hang"}, {**seen, "culprit": {"host": "node0000"}}):
+        is_problem(stand.put(number, about=other), 409, "verdict_changed", "slow_link")
+    assert stand.said(number)["items"] == []
+    assert stand.say(number, about=seen)["items"][0]["says"] == "right"
+
+
 def test_unknown_incidents_are_not_found(stand: Stand) -> None:
     client = stand.service.client
     is_problem(stand.put("20270101-000000-nobod-yhere"), 404, "no such incident")

@@ -15,6 +15,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from alerts.cases.model import Says, Told
+from alerts.cases.words import verdict_words
 from alerts.judge.incident import Incident
 from alerts.judge.names import names_of
 from api.base.case_limits import CASES_WAITING_MAX
@@ -62,6 +63,13 @@ class CulpritAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     switch_port: Name = ""
 
 
+class AboutAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The verdict that the operator has seen."""
+
+    cause: Cause
+    culprit: CulpritAsked = CulpritAsked()
+
+
 class FeedbackAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of a request: what an operator says about an incident's verdict."""
 
@@ -73,6 +81,8 @@ class FeedbackAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """With `other`: who it was, if that is known."""
     note: Annotated[str, msgspec.Meta(max_length=COMMENT_CHARS_MAX)] = ""
     """For people: it is never part of an exported case."""
+    about: AboutAsked | None = None
+    """Refused (409) if the incident's verdict is another one by now. Left out: what stands."""
 
 
 class SaidOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +139,8 @@ def read_feedback(body: bytes, incident: Incident, now_ns: int) -> Feedback:
     asked = decode_json(body, FeedbackAsked, NOT_FEEDBACK)
     culprit = read_culprit(asked.culprit, incident)
     told = Told.of(incident.verdict)
+    if asked.about is not None:
+        check_about(asked.about, told)
     if asked.says is not Says.OTHER and (asked.cause is not None or names_of(culprit)):
         raise Problem(422, NOT_FEEDBACK, "a cause or culprit goes with says=other only")
     if asked.says is Says.OTHER and asked.cause is None:
@@ -150,6 +162,13 @@ def read_feedback(body: bytes, incident: Incident, now_ns: int) -> Feedback:
 
 
 NONE = Culprit()
+
+
+def check_about(about: AboutAsked, told: Told) -> None:
+    """A Problem if the verdict has changed since the operator has seen it."""
+    if about.cause is not told.cause or copied(Culprit, about.culprit) != told.culprit:
+        why = f"the verdict is {verdict_words(told.cause, told.culprit)} by now: look at it again"
+        raise Problem(409, "another verdict", why, rule="verdict_changed")
 
 
 def read_culprit(asked: CulpritAsked, incident: Incident) -> Culprit:

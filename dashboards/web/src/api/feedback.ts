@@ -43,6 +43,8 @@ export interface FeedbackAsked {
   readonly cause?: string;
   readonly culprit?: Culprit;
   readonly note?: string;
+  /** The verdict that the reader has seen: the service refuses if it is another one by now. */
+  readonly about?: Told;
 }
 
 const pathOf = (incident: string) => `/v1/incidents/${encodeURIComponent(incident)}`;

@@ -1,6 +1,14 @@
 /** Whether the verdict was right: what operators said, and a form to say it. */
 import { useState } from "preact/hooks";
-import { askFeedback, casePath, type Feedback, type Said, type Says, say } from "../api/feedback";
+import {
+  askFeedback,
+  casePath,
+  type Feedback,
+  type Said,
+  type Says,
+  say,
+  type Told,
+} from "../api/feedback";
 import type { Incident } from "../api/incidents";
 import { ago } from "../format";
 import { causeTable } from "../parts/cause-table";
@@ -102,12 +110,17 @@ function FeedbackDialog(props: { incident: Incident; says: Says; onClose: () => 
     says: props.says,
     by: ownName(),
   });
+  // What the reader saw when the form was opened: the verdict may change while it is filled in.
+  const [seen] = useState<Told>({
+    cause: props.incident.verdict.cause,
+    culprit: props.incident.verdict.culprit,
+  });
   const request = requestOf(answers);
   const change = (changed: Partial<Answers>) => setAnswers({ ...answers, ...changed });
   const send = async () => {
     if (typeof request === "string") return;
     keepName(request.by);
-    await say(props.incident.id, request);
+    await say(props.incident.id, { ...request, about: seen });
   };
   return (
     <AskDialog
