@@ -41,6 +41,7 @@ import numpy as np
 
 from alerts.finding import Finding, Suspect
 from alerts.signals.backlog import free_inflow
+from alerts.signals.captured import Even, by_capture, even_evidence, even_one, rows_alike
 from alerts.signals.edges import (
     ONE_EDGE_SHARE,
     Fabric,
@@ -340,6 +341,8 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
     healthy = sorted(episode.company.as_usual)
     suspects = suspects_of(fabric, episode.votes, healthy, episode.free_rows)
     suspects = with_smoothness(fabric, episode, suspects)
+    even = even_in(fabric, episode, suspects)
+    suspects = by_capture(even, window.ports, suspects)
     first = suspects[0] if suspects else None
     slow = tuple(dict.fromkeys([vote.communicator for vote in episode.votes])) or (
         episode.worst.communicator,
@@ -358,7 +361,10 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
         suspects=tuple(suspects),
         communicators=slow,
         victims=victims_of(fabric, slow, culprit) if is_named else (),
-        evidence=evidence_of(fabric, episode, culprit, healthy),
+        evidence=(
+            *evidence_of(fabric, episode, culprit, healthy),
+            *([even_evidence(window, even)] if even is not None else []),
+        ),
         ruled_out=ruled_out_of(job, episode),
         cost=cost_of(job, episode) if episode.short is None else None,
     )
@@ -394,6 +400,22 @@ def is_surrounded(fabric: Fabric, slow: Sequence[str], suspect: Suspect) -> bool
 
 def is_its(fabric: Fabric, nic: int, suspect: Suspect) -> bool:
     return 0 <= nic < len(fabric.nics) and fabric.nics[nic].culprit == suspect.culprit
+
+
+def even_in(fabric: Fabric, episode: Episode, suspects: Sequence[Suspect]) -> Even | None:
+    """The NIC that a burst capture accuses, of those that the job's times accuse alike."""
+    ports, captured = fabric.window.ports, fabric.window.captured
+    rows = rows_alike(ports, suspects, LEAD) if captured is not None and suspects else None
+    if rows is None or len(rows) > ENDS:
+        return None
+    clearest = max(episode.votes, key=lambda vote: vote.ladder.belief)
+    largest = int(np.argmax(clearest.ladder.share))
+    ends = [
+        fabric.nic_row(clearest.communicator, int(rank[largest]))
+        for rank in (clearest.ladder.source, clearest.ladder.target)
+    ]
+    edge = (ends[0], ends[1])
+    return even_one(captured, rows.tolist(), edge, episode.since_ns, episode.last_ns)
 
 
 def with_smoothness(fabric: Fabric, episode: Episode, suspects: Sequence[Suspect]) -> list[Suspect]:

@@ -32,6 +32,8 @@ class Doubt(msgspec.Struct, frozen=True):
 
     confidence_max: float
     evidence: Evidence
+    collect: str
+    """The files that would end it."""
 
 
 def doubt_of(window: Window, root: Finding, symptoms: Sequence[Finding]) -> Doubt | None:
@@ -95,8 +97,7 @@ def to_doubt(
         labels={
             "job": job.job,
             "ranks": ",".join(map(str, unread[:NAMED_MAX])),
-            "collect": collect_words(unread, job.size - read, source),
         },
         samples=read,
     )
-    return Doubt(limit, evidence)
+    return Doubt(limit, evidence, collect_words(unread, job.size - read, source))

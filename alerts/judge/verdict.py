@@ -25,6 +25,7 @@ from alerts.judge.confidence import confidence
 from alerts.judge.places import Surroundings, is_same, port_row, with_all_names
 from alerts.judge.ruled_out import ruled_out
 from alerts.judge.sharing import shared_cable
+from alerts.judge.undecided import undecided_of
 from alerts.judge.words import action, summary
 from alerts.window.model import Window
 from collector.contract.cause_facts import Family
@@ -488,6 +489,8 @@ def to_verdict(
         costs=costs_of(case),
         clock_error_ns=clock_error(window, jobs),
     )
+    undecided = undecided_of(window, verdict, unique([root, *case.symptoms]), doubt)
+    verdict = msgspec.structs.replace(verdict, undecided=undecided)
     return msgspec.structs.replace(verdict, summary=summary(verdict), action=action(verdict))
 
 

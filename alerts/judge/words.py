@@ -14,8 +14,16 @@ from collections.abc import Mapping, Sequence
 from collector.contract.cause_facts import Family
 from collector.contract.causes import by_reason
 from collector.contract.figures import duration, share, shown
+from collector.contract.measurement import undecided_words
 from collector.contract.ranks_read import RANKS_READ
-from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, Verdict
+from collector.contract.verdict import (
+    Cause,
+    Cost,
+    Culprit,
+    Evidence,
+    Reason,
+    Verdict,
+)
 
 CULPRITS_NAMED_MAX = 8
 INFERRED_JOB_PREFIX = "inferred-"
@@ -30,6 +38,10 @@ SURE = ((0.9, "almost certain"), (0.7, "likely"), (0.5, "more likely than not"))
 UNSURE = "a suspicion"
 UNSURE_MAX = 0.5
 """Up to this a verdict may be turned by what was not read (`alerts.judge.attendance`)."""
+DECIDED_MIN = 0.7
+"""Below it, where verdicts stop being likely, a verdict names who else it may be and what would
+decide (`alerts.judge.undecided`)."""
+SEVERAL = 2
 
 
 def summary(verdict: Verdict) -> str:
@@ -99,11 +111,13 @@ def action(verdict: Verdict) -> str:
     Where ranks that were not read could turn the verdict, nothing is changed before they are read.
     """
     if doubt := doubted(verdict):
-        collect = doubt.labels.get("collect", "the files of the other ranks")
-        return (
-            f"Collect {collect} and diagnose again: {doubt.value:.0f} of {doubt.baseline:.0f} "
-            "ranks are too few to blame anybody."
-        )
+        few = f"{doubt.value:.0f} of {doubt.baseline:.0f} ranks are too few to blame anybody"
+        asked = "Collect the files of the other ranks and diagnose again."
+        if verdict.undecided is not None:
+            asked = verdict.undecided.text
+        return f"{asked.removesuffix('.')}: {few}."
+    if verdict.undecided is not None and len(verdict.undecided.suspects) >= SEVERAL:
+        return f"Change nothing yet: {undecided_words(verdict.undecided)}"
     facts = verdict.cause.facts
     keeps_own = by_reason(verdict.cause, verdict.reason).keeps_action
     text = ("" if keeps_own else verdict.reason.facts.action) or facts.action

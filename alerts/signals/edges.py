@@ -98,6 +98,12 @@ class Fabric(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         sender, receiver = (self.job.rank_of(communicator, rank) for rank in (source, target))
         return sender.host if sender else "", receiver.host if receiver else ""
 
+    def nic_row(self, communicator: str, rank: int) -> int:
+        """The port of a communicator's rank, as a row of the window's; -1: not known."""
+        place = self.job.rank_of(communicator, rank)
+        number = self.nic_of_rank.get(place.rank, -1) if place is not None else -1
+        return self.nics[number].row if number >= 0 else -1
+
     def _on_path(self, edge: int, source: str, target: str) -> Mapping[Place, float]:
         """By the fabric's paths: bytes leave the source's NIC, and reach the target's."""
         paths, ports = self.job.paths, self.window.ports

@@ -378,6 +378,19 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return frozenset({clock.host for clock in clocks} - known)
 
 
+class Captured(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes a second of some NICs' ports every few milliseconds, for some seconds: a capture.
+
+    Its cells are as short as the counters allow. NaN: not read.
+    """
+
+    grid: Grid
+    row: Ints
+    """Which port of the window each line is of."""
+    transmit: Floats
+    receive: Floats
+
+
 class Window(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """Everything that is known of a stretch of time."""
 
@@ -390,6 +403,8 @@ class Window(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     hosts: Hosts
     events: Sequence[Event] = ()
     """Link news, XIDs, bursts, log lines that matter; in order of time."""
+    captured: Captured | None = None
+    """The latest burst capture of its time that an agent finished, if one was requested."""
     is_live: bool = True
     """The present is the window's end: what reaches it goes on. A capture has simply ended."""
 

@@ -24,6 +24,7 @@ from api.diagnose.verdicts import (
     when,
 )
 from collector.contract.identity import printable
+from collector.contract.measurement import undecided_lines
 from collector.contract.verdict import Reason, Verdict
 
 CHARS_MAX = 30_000
@@ -149,6 +150,9 @@ def verdict_lines(diagnosis: Diagnosis, verdict: Verdict) -> Iterator[str]:
         yield f"- **Late only because of it**: {escaped(words.names(verdict.victims))}"
     for each in verdict.ruled_out:
         yield f"- **Ruled out**: {escaped(each.what.replace('_', ' '))}: {escaped(each.why)}"
+    if verdict.undecided is not None:
+        lines = undecided_lines(verdict.undecided)
+        yield from (f"- **Undecided**: {escaped(line)}" for line in lines)
     yield f"- **Next step**: {escaped(verdict.action)}"
     if rows := evidence_rows(verdict):
         yield from table(("evidence", "seen", "usual", "n"), rows[:EVIDENCE_MAX])

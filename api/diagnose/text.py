@@ -52,6 +52,7 @@ from api.diagnose.verdicts import (
     when,
 )
 from collector.contract.identity import printable
+from collector.contract.measurement import undecided_lines
 from collector.contract.verdict import Culprit, Reason, Verdict
 
 SLOWEST_SHOWN = 10
@@ -154,6 +155,9 @@ class Report:
         for each in verdict.ruled_out:
             what = each.what.replace("_", " ")
             self.part(f"Ruled out: {what}", each.why)
+        if verdict.undecided is not None:
+            for line in undecided_lines(verdict.undecided):
+                self.part("Undecided", line)
         self.part("What to do", verdict.action, TITLE)
 
     def show_evidence(self, verdict: Verdict) -> None:

@@ -10,27 +10,13 @@ import msgspec
 from collector.contract.cause_facts import Layer
 from collector.contract.cause_reasons import Reason
 from collector.contract.causes import Cause
+from collector.contract.culprit import Culprit
+from collector.contract.measurement import MeasurementKind, Suspected, Undecided
 
 __all__ = [
-    "Cause", "Cost", "Culprit", "Evidence", "Layer", "Reason", "RuledOut", "Verdict",
+    "Cause", "Cost", "Culprit", "Evidence", "Layer", "MeasurementKind", "Reason", "RuledOut",
+    "Suspected", "Undecided", "Verdict",
 ]  # fmt: skip
-
-
-class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a verdict names as the culprit, by every known name; what does not apply is empty.
-
-    ``device`` and ``port`` are as in the labels of `fabric_port_…` (`mlx5_3`, `1`), ``gpu`` is the
-    index on its host, ``rank`` is the rank in ``job``. A link is named by both its ends.
-    """
-
-    job: str = ""
-    rank: int | None = None
-    host: str = ""
-    gpu: int | None = None
-    device: str = ""
-    port: str = ""
-    switch: str = ""
-    switch_port: str = ""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,3 +91,5 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     costs: tuple[Cost, ...] = ()
     clock_error_ns: int | None = None
     """How far hosts' clocks may be apart after alignment; None: no times were compared."""
+    undecided: Undecided | None = None
+    """Who else it may be, and the one measurement that would decide; None where it is decided."""

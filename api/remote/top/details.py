@@ -11,6 +11,7 @@ from api.remote.top import words
 from api.remote.top.layout import indent, wrap
 from api.remote.top.model import Detail, Judgement, Picture
 from api.remote.top.rows import BAD, QUIET, cause_words
+from collector.contract.measurement import undecided_lines
 from collector.contract.units import NS
 from collector.contract.verdict import Cost, Culprit
 
@@ -44,6 +45,7 @@ def details(
         *indent(wrap(f"{state}, since {begun} ({lasts}) · {detail.id}", width - 4, QUIET)),
         *section("", [verdict.summary], width),
         *section("do", [verdict.action], width),
+        *section("undecided", undecided(verdict), width),
         *section("cost", [cost(each) for each in verdict.costs], width),
         *section("evidence", [each.text for each in verdict.evidence], width),
         *section("with it", named(verdict.accomplices), width),
@@ -82,10 +84,15 @@ def ruled_out(verdict: Judgement) -> list[str]:
     return [f"{cause_words(one.what)}: {one.why}" for one in verdict.ruled_out]
 
 
+def undecided(verdict: Judgement) -> list[str]:
+    return undecided_lines(verdict.undecided) if verdict.undecided is not None else []
+
+
 def turns(detail: Detail, now_s: float, zone: dt.tzinfo | None) -> list[str]:
     """The incident's history, the latest first."""
     return [
         f"{words.moment(turn.time_ns / NS, now_s, zone)} {turn.news}: {cause_words(turn.cause)}, "
         f"{words.culprit(turn.culprit)}, {words.share(turn.confidence)} sure"
+        + (f"; {turn.note}" if turn.note else "")
         for turn in reversed(detail.history)
     ]

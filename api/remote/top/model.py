@@ -10,7 +10,7 @@ import enum
 
 import msgspec
 
-from collector.contract.verdict import Cost, Culprit, Evidence, RuledOut
+from collector.contract.verdict import Cost, Culprit, Evidence, RuledOut, Undecided
 
 
 class View(enum.StrEnum):
@@ -80,6 +80,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()
     costs: tuple[Cost, ...] = ()
+    undecided: Undecided | None = None
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +91,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     culprit: Culprit
     confidence: float
+    note: str = ""
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import { now } from "./time";
 
 export interface Change {
   readonly number: number;
-  readonly news: "opened" | "updated" | "changed" | "closed" | "reopened";
+  readonly news: "opened" | "updated" | "changed" | "closed" | "reopened" | "asked" | "answered";
   readonly time_ns: number;
   readonly incident: IncidentShort;
 }
@@ -65,7 +65,7 @@ export class Cutter {
   }
 }
 
-const NEWS = new Set(["opened", "updated", "changed", "closed", "reopened"]);
+const NEWS = new Set(["opened", "updated", "changed", "closed", "reopened", "asked", "answered"]);
 let lastId = "";
 
 function take(message: Message): void {

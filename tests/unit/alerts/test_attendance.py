@@ -5,6 +5,7 @@ import pytest
 
 from alerts.finding import Finding
 from alerts.judge.attendance import Doubt, doubt_of
+from alerts.judge.undecided import of_unread
 from alerts.judge.words import action, summary
 from alerts.window.model import Communicator, Window
 from collector.contract.verdict import Cause, Culprit, Verdict
@@ -89,6 +90,7 @@ def test_what_is_to_do_is_to_collect_and_not_to_drain() -> None:
         confidence=0.44,
         evidence=(found.evidence,),
     )
+    verdict = msgspec.structs.replace(verdict, undecided=of_unread(verdict, found))
     assert action(verdict).startswith("Collect the NCCL Inspector logs of ranks 3-7")
     assert "drain" not in action(verdict)
     assert "as far as 3 of 8 ranks show" in summary(verdict)

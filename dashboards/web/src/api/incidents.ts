@@ -32,6 +32,20 @@ export interface Cost {
   readonly gpu_hours: number;
 }
 
+/** Who an unsure verdict may accuse as well, and the one measurement that would decide. */
+export interface Undecided {
+  readonly kind: string;
+  readonly text: string;
+  readonly suspects?: readonly {
+    readonly culprit: Culprit;
+    readonly share: number;
+    readonly name?: string;
+    readonly proof?: string;
+  }[];
+  readonly otherwise?: string;
+  readonly collect?: string;
+}
+
 export interface Verdict {
   readonly cause: string;
   readonly culprit: Culprit;
@@ -49,6 +63,7 @@ export interface Verdict {
   readonly ruled_out: readonly { readonly what: string; readonly why: string }[];
   readonly costs: readonly Cost[];
   readonly clock_error_ns: number | null;
+  readonly undecided?: Undecided | null;
 }
 
 /** An incident in short, as in lists and in live news. */
@@ -83,6 +98,7 @@ export interface Turn {
   readonly confidence: number;
   readonly was_cause?: string;
   readonly was_culprit?: Culprit;
+  readonly note?: string;
 }
 
 export interface Incident {

@@ -52,6 +52,9 @@ function entryOf(turn: Turn, since: number): Entry {
       tone: "bad",
     };
   }
+  const note = turn.note ?? text;
+  if (turn.news === "asked") return { time, title: "Asked for more", text: note, tone: "" };
+  if (turn.news === "answered") return { time, title: "What came of it", text: note, tone: "" };
   if (turn.news === "changed")
     return { time, title: "Explanation changed", text: `${changeOf(turn)} ${text}`, tone: "warn" };
   if (turn.news === "closed")
@@ -80,6 +83,9 @@ export interface Stretch {
   readonly cause?: string;
 }
 
+/** News after which the same verdict stands. */
+const SAME_VERDICT = new Set(["updated", "asked", "answered"]);
+
 /** Which verdict stood when: from the trouble's beginning to its end, or to `now` while it lasts. */
 export function stretches(incident: Incident, now: number): Stretch[] {
   const { verdict, history } = incident;
@@ -90,7 +96,7 @@ export function stretches(incident: Incident, now: number): Stretch[] {
   let cause: string | undefined;
   for (const turn of history) {
     const time = Math.min(end, Math.max(since, turn.time_ns / NS));
-    if (turn.news === "updated" && cause !== undefined) continue;
+    if (SAME_VERDICT.has(turn.news) && cause !== undefined) continue;
     if (time > from) found.push(stretch(from, time, cause));
     from = time;
     cause = turn.news === "closed" ? undefined : turn.cause;

@@ -4,7 +4,7 @@
  */
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useState } from "preact/hooks";
-import { type Cost, type Culprit, named, type Verdict } from "../api/incidents";
+import { type Cost, type Culprit, named, type Undecided, type Verdict } from "../api/incidents";
 import { count, duration, moment, percent } from "../format";
 import type { Query } from "../route";
 import { Badge } from "../ui/panel";
@@ -211,6 +211,7 @@ export function VerdictCard(props: {
           </dd>
         </div>
       </dl>
+      {verdict.undecided && <NotDecided undecided={verdict.undecided} />}
       {verdict.action && (
         <details open={!props.isFolded}>
           <summary>What to do</summary>
@@ -219,6 +220,35 @@ export function VerdictCard(props: {
       )}
       {props.children && <div class="row verdict-ways">{props.children}</div>}
     </article>
+  );
+}
+
+/** Who it may be, what would decide, and what each answer would mean. */
+function NotDecided({ undecided }: { undecided: Undecided }) {
+  const suspects = undecided.suspects ?? [];
+  return (
+    <section class="verdict-undecided" aria-label="Not decided">
+      {suspects.length > 1 && (
+        <p>
+          <b>Not decided between</b>{" "}
+          {suspects.map(({ name, culprit, share }, index) => (
+            <span key={named(culprit)}>
+              {index > 0 && " and "}
+              {name || named(culprit)} ({percent(share)})
+            </span>
+          ))}
+          .
+        </p>
+      )}
+      <p>
+        <b>What would decide:</b> {undecided.text}
+        {undecided.collect && ` Collect it by hand: ${undecided.collect}.`}
+      </p>
+      <ul class="soft">
+        {suspects.map(({ culprit, proof }) => proof && <li key={named(culprit)}>{proof}</li>)}
+        {undecided.otherwise && <li>{undecided.otherwise}</li>}
+      </ul>
+    </section>
   );
 }
 
