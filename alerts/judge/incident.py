@@ -78,6 +78,10 @@ class News(enum.StrEnum):
     CHANGED = "changed"
     CLOSED = "closed"
     REOPENED = "reopened"
+    ASKED = "asked"
+    """The service requested a measurement for it (`alerts.judge.asking`)."""
+    ANSWERED = "answered"
+    """What came of that."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,6 +94,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     confidence: float
     was_cause: Cause | None = None
     was_culprit: Culprit | None = None
+    note: str = ""
+    """A sentence: what was asked, or what came of it."""
 
 
 class Symptom(msgspec.Struct, frozen=True):
@@ -614,7 +620,7 @@ def join(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def with_turn(incident: Incident, news: News, before: Incident | None, now_ns: int) -> Incident:
-    """With one more line in its history; past HISTORY_MAX the second oldest is dropped."""
+    """With one more line in its history; past HISTORY_MAX an old one is dropped."""
     verdict = incident.verdict
     has_changed = before is not None and (before.verdict.cause, before.verdict.culprit) != (
         verdict.cause,
@@ -629,9 +635,30 @@ def with_turn(incident: Incident, news: News, before: Incident | None, now_ns: i
         was_cause=before.verdict.cause if before is not None and has_changed else None,
         was_culprit=before.verdict.culprit if before is not None and has_changed else None,
     )
+    return with_line(incident, turn)
+
+
+def noted(incident: Incident, news: News, note: str, now_ns: int) -> Incident:
+    """With a line in its history that changes no explanation."""
+    verdict = incident.verdict
+    turn = Turn(
+        time_ns=now_ns,
+        news=news,
+        cause=verdict.cause,
+        culprit=verdict.culprit,
+        confidence=verdict.confidence,
+        note=note,
+    )
+    return with_line(incident, turn)
+
+
+def with_line(incident: Incident, turn: Turn) -> Incident:
     history = (*incident.history, turn)
     if len(history) > HISTORY_MAX:
-        history = (history[0], *history[2:])
+        # What was asked stays: an incident asks once.
+        places = range(1, len(history))
+        dropped = next(one for one in places if history[one].news is not News.ASKED)
+        history = (*history[:dropped], *history[dropped + 1 :])
     return msgspec.structs.replace(incident, history=history)
 
 

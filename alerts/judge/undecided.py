@@ -13,7 +13,7 @@ import numpy as np
 from alerts.finding import Finding, Suspect
 from alerts.judge.attendance import Doubt
 from alerts.judge.places import is_same, port_row, with_all_names
-from alerts.judge.words import DECIDED_MIN, UNSURE_MAX, capital, listed, name
+from alerts.judge.words import DECIDED_MIN, UNSURE_MAX, capital, listed, short_name
 from alerts.window.model import JobWindow, Window
 from collector.contract.cause_facts import Family, Layer
 from collector.contract.figures import shown
@@ -90,7 +90,7 @@ def of_unread(verdict: Verdict, doubt: Doubt) -> Undecided:
     suspects: tuple[Suspected, ...] = ()
     if names_a_part(verdict.culprit):
         accused = Suspected(
-            culprit=verdict.culprit, share=verdict.confidence, name=name(verdict.culprit)
+            culprit=verdict.culprit, share=verdict.confidence, name=short_name(verdict.culprit)
         )
         suspects = (accused,)
     return Undecided(
@@ -133,10 +133,12 @@ def of_standstill(
 def of_late_rank(suspects: Sequence[tuple[Culprit, float]], job: JobWindow | None) -> Undecided:
     first = suspects[0][0]
     peer = yardstick(job, [one for one, _ in suspects])
-    beside = f" and of {name(peer)} beside it" if peer is not None else " and of one of its peers"
+    beside = (
+        f" and of {short_name(peer)} beside it" if peer is not None else " and of one of its peers"
+    )
     return Undecided(
         kind=MeasurementKind.PROFILE,
-        text=f"Take a profiler trace of a few steps of {name(first)}{beside}.",
+        text=f"Take a profiler trace of a few steps of {short_name(first)}{beside}.",
         suspects=with_proofs(
             suspects, "It is {name} if its kernels, or the gaps between them, take longer."
         ),
@@ -157,8 +159,8 @@ def of_transfer(
         return Undecided(
             kind=MeasurementKind.BURST_CAPTURE,
             text=(
-                f"Capture the byte counters of {listed([name(one) for one in nics])} every "
-                f"millisecond for some seconds, and those of {name(peer)} as the yardstick."
+                f"Capture the byte counters of {listed([short_name(one) for one in nics])} every "
+                f"millisecond for some seconds, and those of {short_name(peer)} as the yardstick."
             ),
             suspects=with_proofs(
                 suspects,
@@ -166,6 +168,7 @@ def of_transfer(
             ),
             at=(*nics, peer),
             otherwise="If bytes pass the suspects alike, only a probe between two hosts decides.",
+            collect=MeasurementKind.BURST_CAPTURE.facts.by_hand,
         )
     hosts = list(dict.fromkeys(shown(one.host) for one, _ in suspects if one.host))
     third = f"{shown(peer.host)}" if peer is not None and peer.host else "a healthy host"
@@ -205,9 +208,9 @@ def with_proofs(suspects: Sequence[tuple[Culprit, float]], proof: str) -> tuple[
         Suspected(
             culprit=one,
             share=round(share, 3),
-            name=name(one),
+            name=short_name(one),
             # A name comes from outside: it is put in, and never read as a template.
-            proof=capital(proof.replace("{name}", name(one))),
+            proof=capital(proof.replace("{name}", short_name(one))),
         )
         for one, share in suspects
     )
@@ -215,7 +218,7 @@ def with_proofs(suspects: Sequence[tuple[Culprit, float]], proof: str) -> tuple[
 
 def by_hand(kind: MeasurementKind, ranks: Sequence[Culprit]) -> str:
     rank = ranks[0].rank if ranks else None
-    return kind.facts.by_hand.format(rank="RANK" if rank is None else rank, host="HOST")
+    return kind.facts.by_hand.format(rank="RANK" if rank is None else rank)
 
 
 def job_words(job: JobWindow | None) -> str:

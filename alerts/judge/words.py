@@ -169,6 +169,19 @@ def name(culprit: Culprit) -> str:
     return switch_name(culprit) or host or (f"job {job}" if job else "")
 
 
+def short_name(culprit: Culprit) -> str:
+    """A culprit by as few names as find it: of a NIC neither its rank nor its switch's port.
+
+    >>> short_name(Culprit(host="node3", device="mlx5_3", port="1", switch="leaf1", rank=3))
+    "node3's NIC mlx5_3"
+    >>> short_name(Culprit(rank=3, host="node3"))
+    'rank 3 on node3'
+    """
+    if not culprit.device:
+        return name(culprit)
+    return name(Culprit(host=culprit.host, device=culprit.device, port=culprit.port))
+
+
 def names(culprits: Sequence[Culprit]) -> str:
     """Several culprits in one phrase: ranks by their hosts, and a host with its ranks once.
 

@@ -75,6 +75,7 @@ class ServiceMetrics:
             "fabric_service_evaluation_seconds", SECONDS_BUCKETS
         )
         self.evaluation_delays = self._counter("fabric_service_evaluation_delays_total")
+        self.asks = self._counter("fabric_service_asks_total")
         self.verdicts_held_back = self._counter("fabric_service_verdicts_held_back_total")
         self.detector_seconds = self._histogram("fabric_service_detector_seconds", SECONDS_BUCKETS)
         self.detector_errors = self._counter("fabric_service_detector_errors_total")

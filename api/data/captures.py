@@ -51,7 +51,16 @@ class Captures:
 
     # --- asking --------------------------------------------------------------------------------
 
-    def ask(self, agent: str, before: float, after: float, devices: list[str]) -> Capture:
+    def ask(
+        self,
+        agent: str,
+        before: float,
+        after: float,
+        devices: list[str],
+        *,
+        by: str = "",
+        why: str = "",
+    ) -> Capture:
         """Keep a request; a Problem if there are too many."""
         now = self._now()
         capture = Capture(
@@ -67,6 +76,8 @@ class Captures:
             requested_at=now,
             handed_at=None,
             ended_at=None,
+            by=by,
+            why=why,
         )
         if bound := self._inventory.captures.request(capture):
             detail = f"{bound} captures wait already; see GET /v1/agents/{agent}/captures"

@@ -29,6 +29,7 @@ from collector.contract.client_flags import SERVICE_VARIABLE, TOKEN_VARIABLE
 from collector.contract.errors import IdentityError, SettingsError
 from collector.contract.identity import METRIC_LABEL, canonical_labels, check_labels
 from collector.contract.layers import combine, read_layers, read_toml
+from collector.contract.measurement import MeasurementKind
 
 ENVIRONMENT_PREFIX = "FABRICSCOPE_"
 AGENT_PREFIX = "FABRICSCOPE_AGENT_"
@@ -148,6 +149,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     policy_file: str = ""
     """File (TOML) that decides which verdicts drain a host, for how long and how many; read again
     when it changes. Empty: the shipped one, which only writes down what it would have done."""
+    ask_back: str | list[str] = MeasurementKind.BURST_CAPTURE.value
+    """Measurements that the service requests by itself where a verdict stays unsure, as a list or
+    with commas between them. A burst capture costs an agent a copy of what its sampler holds, so it
+    is on. Empty: it requests nothing, and verdicts only name what would decide."""
     log_level: str = "info"
     """debug, info, warning or error."""
 
@@ -202,6 +207,19 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return tuple(name.strip().lower() for name in names if name.strip())
 
     @property
+    def kinds_asked(self) -> frozenset[MeasurementKind]:
+        """``ask_back``; raises SettingsError for a kind that nothing serves."""
+        given = self.ask_back
+        names = given.split(",") if isinstance(given, str) else given
+        served = [kind for kind in MeasurementKind if kind.facts.is_served]
+        wanted = {name.strip() for name in names if name.strip()}
+        if odd := sorted(wanted - {kind.value for kind in served}):
+            raise SettingsError(
+                f"ask_back has {', '.join(odd)}; the service can request {', '.join(served)}"
+            )
+        return frozenset(map(MeasurementKind, wanted))
+
+    @property
     def rules(self) -> RuleSettings:
         return RuleSettings(
             pack=self.rules_pack,
@@ -236,7 +254,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             read_plan(Path(self.topology_plan))
         self._check_door()
         self._check_rules()
-        _ = self.notifier
+        _ = self.notifier, self.kinds_asked
         read_policy(self.policy_file)
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise SettingsError("tls_certificate and tls_key go together; one of them is not set")

@@ -53,6 +53,7 @@ from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.pieces import JobPieces
 from api.jobs.correlate.roll import RollTask, make_roll
 from api.oncall.cases.keeper import CaseKeeper, Retention
+from api.oncall.evaluate.asking import Asking
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.parts import Evaluation, make_evaluation
 from api.oncall.explain.explainer import Explainer
@@ -83,7 +84,15 @@ def wire(
     is_alone = store.url.scheme == "chdb" and settings.inventory_url.startswith("sqlite")
     own = OwnSamples(ingest.commit)
     evaluation = make_evaluation(
-        store, inventory, topologies, own, metrics, clock, is_alone=is_alone, trusted=trusted
+        store,
+        inventory,
+        topologies,
+        own,
+        metrics,
+        clock,
+        is_alone=is_alone,
+        trusted=trusted,
+        asking=Asking(captures, inventory, metrics, settings.kinds_asked),
     )
     lead = evaluation.lead
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)

@@ -41,7 +41,7 @@ class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
     served_by: str = ""
     """Who takes the request: a part of the product. Empty: no part does yet, a person collects."""
     by_hand: str
-    """How a person collects it; a place's names stand in braces."""
+    """How a person collects it; {rank} stands for a rank's number."""
     costs_job: bool = False
     """Whether taking it may hold up the job that it is about: such a kind is off by default."""
 
@@ -57,7 +57,9 @@ KINDS: Final = {
         title="a burst capture",
         decides="NICs that a job's times accuse alike",
         served_by=AGENT_SAMPLER,
-        by_hand="POST /v1/agents/{host}/capture",
+        by_hand=(
+            "`POST /v1/agents/HOST/capture` to a service whose agents sample these ports (`bursts`)"
+        ),
     ),
     MeasurementKind.FLIGHT_RECORDER: KindFacts(
         title="Flight Recorder dumps",
@@ -119,7 +121,7 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     otherwise: str = ""
     """What an answer that decides nothing would mean; a sentence."""
     collect: str = ""
-    """How a person collects it. Empty: the service can ask for it itself."""
+    """How a person collects it."""
 
     @property
     def is_served(self) -> bool:
@@ -151,4 +153,4 @@ def undecided_lines(undecided: Undecided) -> list[str]:
 
 
 def hand_words(undecided: Undecided) -> str:
-    return f"Collect it by hand: {undecided.collect}." if undecided.collect else ""
+    return f"By hand: {undecided.collect}." if undecided.collect else ""

@@ -77,7 +77,7 @@ def seen(window: Window, handicap: Handicap) -> Window:
         jobs = [msgspec.structs.replace(job, paths=None) for job in window.jobs]
         events = [event for event in window.events if not event.kind.startswith(PORT_NEWS)]
         ports = no_ports(window.ports)
-        return msgspec.structs.replace(window, jobs=jobs, events=events, ports=ports)
+        return msgspec.structs.replace(window, jobs=jobs, events=events, ports=ports, captured=None)
     return window
 
 

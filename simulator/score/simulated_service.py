@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from api.base.metrics import ServiceMetrics
+from api.data.captures import Captures
 from api.data.ingest.ingest import Ingest
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
@@ -60,6 +61,7 @@ class SimulatedService:
         self._ingest = Ingest(
             self.store, self._feed, metrics, self.clock, retention_days=retention.samples
         )
+        self.captures = self._ingest.captures = Captures(self.inventory, self.clock)
         self.commit = self._ingest.commit
         self._roll = make_roll(self.store, self.inventory, self.commit, metrics, self.clock)
         self._watch = JobWatch(self.store, self.inventory)
@@ -83,6 +85,7 @@ class SimulatedService:
         self.now_s = now_s
         await asyncio.gather(*(self._ingest.native(body) for body in bodies))
         await self._ingest.sighted()
+        self.captures.look()
         self._feed.run_once()
         if now_s - self._looked_s >= JOBS_SECONDS:
             self._looked_s = now_s

@@ -16,6 +16,8 @@ CHUNK_BYTES = 4 << 20
 LINE_BYTES = 50e9
 """A second: 400 Gb/s."""
 CREDITS = 4
+JITTER = (0.6, 1.6)
+"""What a chunk takes, by what it would: no ring has a fixed rhythm."""
 SLOW = 0.008
 """Of the line that a slow side carries: a chunk takes ten milliseconds."""
 
@@ -27,11 +29,13 @@ def ring_counters(
     sends: Mapping[int, float] | None = None,
     receives: Mapping[int, float] | None = None,
     step_ms: int = 1,
+    seed: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
     """[members, readings] of bytes sent and received, every ``step_ms`` from 0 on.
 
     ``sends``, ``receives``: of the line, where a NIC has less of it in that direction.
     """
+    random = np.random.default_rng(seed)
     out_s = [CHUNK_BYTES / LINE_BYTES / (sends or {}).get(one, 1.0) for one in range(members)]
     into_s = [CHUNK_BYTES / LINE_BYTES / (receives or {}).get(one, 1.0) for one in range(members)]
     sent: list[list[tuple[float, float]]] = [[] for _ in range(members)]
@@ -44,11 +48,12 @@ def ring_counters(
             ready = max(ready, sent[one][step - 1][1] if step else 0.0)
             if step >= CREDITS:
                 ready = max(ready, taken[other][step - CREDITS][1])
-            sent[one].append((ready, ready + out_s[one]))
+            sent[one].append((ready, ready + out_s[one] * random.uniform(*JITTER)))
         for one in range(members):
             other = (one + 1) % members
             begin = max(sent[one][step][0], taken[other][step - 1][1] if step else 0.0)
-            taken[other].append((begin, max(begin + into_s[other], sent[one][step][1])))
+            took = into_s[other] * random.uniform(*JITTER)
+            taken[other].append((begin, max(begin + took, sent[one][step][1])))
         step += 1
     times = np.arange(0.0, seconds, step_ms / 1000)
     return (

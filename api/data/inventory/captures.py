@@ -38,6 +38,10 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     requested_at: datetime
     handed_at: datetime | None
     ended_at: datetime | None
+    by: str = ""
+    """Who asked: a token's name, or the service itself; empty: not known."""
+    why: str = ""
+    """The incident or trouble that the service asked for; empty: a person asked."""
 
 
 class CaptureEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +110,26 @@ class CaptureTables(Part):
                     .where(CAPTURES.c.state.in_(PENDING))
                     .values(ended_at=now, **msgspec.structs.asdict(end))
                 )
+
+    def asked_by(self, who: str, since: datetime) -> list[Capture]:
+        """The requests of one asker since a moment, oldest first."""
+        query = (
+            select(CAPTURES)
+            .where(CAPTURES.c.by == who, CAPTURES.c.requested_at >= since)
+            .order_by(CAPTURES.c.id)
+            .limit(CAPTURES_PENDING_MAX)
+        )
+        return self._database.rows("list captures", query, Capture)
+
+    def withdraw(self, who: str, why: str, now: datetime) -> None:
+        """Give up what one asker still waits for, for this reason: no agent is told any more."""
+        detail = "did not answer in time"
+        self._database.execute(
+            "withdraw captures",
+            update(CAPTURES)
+            .where(CAPTURES.c.by == who, CAPTURES.c.why == why, CAPTURES.c.state.in_(PENDING))
+            .values(state=CaptureState.EXPIRED.value, detail=detail, ended_at=now),
+        )
 
     def expire(self, before: datetime, now: datetime) -> None:
         detail = "the agent did not report how it ended"

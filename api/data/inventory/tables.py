@@ -195,6 +195,8 @@ class CaptureRow(Base):
     requested_at: Mapped[datetime]
     handed_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
+    by: Mapped[str] = mapped_column(server_default="")
+    why: Mapped[str] = mapped_column(server_default="")
 
 
 # --- incidents ----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from api.http.context import Parts
 from api.http.routes.shared.answers import body_of
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.paging import After, Limit, Page
+from api.http.tokens.guard import caller_of
 
 router = APIRouter(tags=["bursts"])
 
@@ -55,6 +56,8 @@ class CaptureOut(BaseModel):
     requested_at: dt.datetime
     handed_at: dt.datetime | None
     ended_at: dt.datetime | None
+    by: str = Field(description="The token that asked, or `fabricscope` itself; empty: not known.")
+    why: str = Field(description="The incident that the service asked for; empty: a person asked.")
 
     @classmethod
     def of(cls, capture: Capture) -> CaptureOut:
@@ -78,7 +81,12 @@ async def capture(agent: str, request: Request, response: Response, parts: Parts
     if await asyncio.to_thread(parts.inventory.hosts.agent, agent) is None:
         raise no_agent(agent)
     made = await asyncio.to_thread(
-        parts.captures.ask, agent, asked.seconds_before, asked.seconds_after, asked.devices
+        parts.captures.ask,
+        agent,
+        asked.seconds_before,
+        asked.seconds_after,
+        asked.devices,
+        by=caller_of(request).name,
     )
     response.headers["Location"] = f"/v1/agents/{quote(agent, safe='')}/captures"
     return CaptureOut.of(made)

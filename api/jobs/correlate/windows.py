@@ -28,6 +28,7 @@ from api.data.inventory.job_model import JobRank
 from api.data.inventory.records import JobState
 from api.data.store.store import Store
 from api.jobs.correlate.baseline import Baselines, read_baselines
+from api.jobs.correlate.captured import read_captured
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.readings import ROAD, GridReader
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
@@ -166,6 +167,7 @@ class WindowReader:
             gpus=read_gpus(self._reader, grid, samples),
             hosts=read_hosts(self._reader, grid, samples),
             events=events,
+            captured=read_captured(self._store, events, ports, from_ns, to_ns),
             is_live=is_live,
         )
 

@@ -14,6 +14,7 @@ from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.cache import TopologyCache
 from api.jobs.correlate.windows import WindowReader
+from api.oncall.evaluate.asking import Asking
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes
 from api.oncall.evaluate.detect import GuardedDetectors
@@ -39,6 +40,7 @@ def make_rounds(
     metrics: ServiceMetrics,
     *,
     see: Callable[[Window], Window] = lambda window: window,
+    asking: Asking | None = None,
 ) -> Rounds:
     """``see`` may take something away from a window, to learn what is found without it."""
     reader = WindowReader(store, inventory, topologies.at)
@@ -47,10 +49,10 @@ def make_rounds(
     def read(from_ns: int, to_ns: int) -> Window:
         return see(reader.read(from_ns, to_ns, records_max=effort.records_max))
 
-    return Rounds(read, inventory, lead, GuardedDetectors(metrics), metrics, effort)
+    return Rounds(read, inventory, lead, GuardedDetectors(metrics), metrics, effort, asking)
 
 
-def make_evaluation(
+def make_evaluation(  # noqa: PLR0913 - the parts that it consists of
     store: Store,
     inventory: Inventory,
     topologies: TopologyCache,
@@ -60,11 +62,12 @@ def make_evaluation(
     *,
     is_alone: bool,
     trusted: TrustedClock | None = None,
+    asking: Asking | None = None,
 ) -> Evaluation:
     pulse = metrics.vitals.inventory
     lead = Lead(inventory, clock, is_alone=is_alone, pulse=pulse, trusted=trusted)
     metrics.watch("fabric_service_inventory_up", lambda: float(not pulse.failing_s))
-    rounds = make_rounds(store, inventory, topologies, lead, metrics)
+    rounds = make_rounds(store, inventory, topologies, lead, metrics, asking=asking)
     return Evaluation(
         lead=lead,
         task=EvaluateTask(rounds, lead, store, own, metrics, clock),

@@ -19,6 +19,7 @@ from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
 from api.jobs.correlate.windows import RECORDS_MAX
 from api.oncall.evaluate.arrivals import Arrivals, Arrived, NotJudged
+from api.oncall.evaluate.asking import Asking
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
 from collector.contract.errors import InventoryError
@@ -92,8 +93,10 @@ class Rounds:
         panel: GuardedDetectors,
         metrics: ServiceMetrics,
         effort: Effort | None = None,
+        asking: Asking | None = None,
     ) -> None:
         self._read = read
+        self._asking = asking
         self.effort = effort or Effort()
         self._inventory = inventory
         self._lead = lead
@@ -115,6 +118,8 @@ class Rounds:
     def forget(self) -> None:
         """Another process leads: the open incidents are no longer known here."""
         self._standing = self.arrived = None
+        if self._asking is not None:
+            self._asking.forget()
 
     def look(self, now_ns: int) -> Outcome:
         """One round.
@@ -126,6 +131,8 @@ class Rounds:
         # Never earlier than the last window's end: an incident must not be judged backwards.
         to_ns = min(now_ns, max(now_ns - self.behind_ns, self.judged_ns))
         from_ns = to_ns - LOOK_SECONDS * NS
+        if self._asking is not None:
+            self._asking.recall(now_ns)
         window = self._panel.look(lambda: self._read(from_ns, to_ns))
         if window is None:
             raise BrokenJudge
@@ -150,6 +157,9 @@ class Rounds:
             late=late,
             unjudged=arrived.waiting,
         )
+        if self._asking is not None:
+            incidents, changes = self._asking.look(after, verdicts, now_ns, to_ns)
+            after = msgspec.structs.replace(after, incidents=incidents, changes=changes)
         self._metrics.verdicts_held_back.inc(len(judged) - len(verdicts))
         self._metrics.findings_left_out.inc(after.left_out)
         known = {each.id: each for each in standing}

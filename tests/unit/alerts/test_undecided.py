@@ -86,7 +86,7 @@ def test_after_a_capture_that_decided_nothing_a_probe_would() -> None:
     assert verdict.undecided.kind is MeasurementKind.PROBE
     assert not verdict.undecided.is_served
     assert "ib_write_bw" in verdict.undecided.collect
-    assert "Collect it by hand" in verdict.action
+    assert "By hand: `ib_write_bw`" in verdict.action
 
 
 def test_a_hang_without_a_culprit_asks_for_dumps_by_their_command() -> None:

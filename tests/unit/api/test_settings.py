@@ -6,6 +6,7 @@ import pytest
 
 from api.http.settings import load_service_settings
 from collector.contract.errors import SettingsError
+from collector.contract.measurement import MeasurementKind
 
 
 def write(folder: Path, text: str) -> Path:
@@ -99,12 +100,20 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"retention_days": {"samples": 0}}, "retention_days.samples is 0; between 1 and 3650"),
         ({"retention_days": {"events": 4000}}, "retention_days.events is 4000"),
         ({"token_file": "/no/such/file"}, "token_file /no/such/file: No such file"),
+        ({"ask_back": "flight_recorder"}, "the service can request burst_capture"),
+        ({"ask_back": ["burst_capture", "guess"]}, "ask_back has guess"),
     ],
 )
 def test_what_cannot_work_is_refused(flags: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_service_settings(None, flags, {})
     assert message in str(caught.value)
+
+
+def test_unsure_verdicts_ask_for_captures_unless_they_are_told_not_to() -> None:
+    assert load_service_settings(None, {}, {}).kinds_asked == {MeasurementKind.BURST_CAPTURE}
+    assert load_service_settings(None, {"ask_back": ""}, {}).kinds_asked == frozenset()
+    assert load_service_settings(None, {}, {"FABRICSCOPE_ASK_BACK": ""}).kinds_asked == frozenset()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "node-0", "192.168.1.1"])  # noqa: S104

@@ -60,6 +60,7 @@ const WORDS = new Set([
   "exit_ladder",
   "communicator_vote",
   "nic_smoothness",
+  "captured_rates",
   "packets_vanished",
   "last_read",
   "bus_bandwidth",

@@ -242,7 +242,7 @@ function NotDecided({ undecided }: { undecided: Undecided }) {
       )}
       <p>
         <b>What would decide:</b> {undecided.text}
-        {undecided.collect && ` Collect it by hand: ${undecided.collect}.`}
+        {undecided.collect && ` By hand: ${undecided.collect}.`}
       </p>
       <ul class="soft">
         {suspects.map(({ culprit, proof }) => proof && <li key={named(culprit)}>{proof}</li>)}
