@@ -37,6 +37,15 @@ class CpuTimes(Collector):
         yield family
 
 
+def registry_of_process() -> CollectorRegistry:
+    """A registry that has what the process itself uses."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    registry.register(CpuTimes())
+    return registry
+
+
 class ServiceMetrics:
     """One registry a service, so that two of them can live in one process (tests).
 
@@ -46,10 +55,7 @@ class ServiceMetrics:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:  # noqa: PLR0915 - a list
         # Otherwise every counter exports a second series, `_created`, that no client queries.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        self.registry.register(CpuTimes())
+        self.registry = registry_of_process()
         self.requests = self._counter("fabric_service_requests_total")
         self.request_seconds = self._histogram("fabric_service_request_seconds", SECONDS_BUCKETS)
         self.denied = self._counter("fabric_service_denied_total")

@@ -76,24 +76,12 @@ def wire(
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
     ingest = make_ingest(settings, store, inventory, metrics, clock)
     # A clock of a test's own may do anything.
-    ingest.trusted = trusted = TrustedClock(clock, time.monotonic) if clock is time.time else None
+    ingest.trusted = TrustedClock(clock, time.monotonic) if clock is time.time else None
     ingest.captures = captures = Captures(inventory, clock)
     topologies = TopologyCache(
         inventory, clock, file=settings.topology_file, plan=settings.topology_plan
     )
-    is_alone = store.url.scheme == "chdb" and settings.inventory_url.startswith("sqlite")
-    own = OwnSamples(ingest.commit)
-    evaluation = make_evaluation(
-        store,
-        inventory,
-        topologies,
-        own,
-        metrics,
-        clock,
-        is_alone=is_alone,
-        trusted=trusted,
-        asking=Asking(captures, inventory, metrics, settings.kinds_asked),
-    )
+    evaluation = make_judging(settings, store, inventory, topologies, ingest, metrics, clock)
     lead = evaluation.lead
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
     acting = make_acting(settings.policy_file, inventory, board, lead, metrics, clock)
@@ -167,6 +155,30 @@ def make_cases(
     retention = Retention(samples=days.samples, events=days.events, collectives=days.collectives)
     panel = GuardedDetectors(metrics)
     return CaseKeeper(store, inventory, topologies.at, panel, metrics, retention)
+
+
+def make_judging(
+    settings: ServiceSettings,
+    store: Store,
+    inventory: Inventory,
+    topologies: TopologyCache,
+    ingest: Ingest,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+) -> Evaluation:
+    """The evaluator, which asks back what the settings allow."""
+    assert ingest.captures is not None
+    return make_evaluation(
+        store,
+        inventory,
+        topologies,
+        OwnSamples(ingest.commit),
+        metrics,
+        clock,
+        is_alone=store.url.scheme == "chdb" and settings.inventory_url.startswith("sqlite"),
+        trusted=ingest.trusted,
+        asking=Asking(ingest.captures, inventory, metrics, settings.kinds_asked),
+    )
 
 
 def make_pieces(store: Store, metrics: ServiceMetrics) -> JobPieces:

@@ -314,7 +314,8 @@ def test_agents_that_do_not_answer_are_given_up_and_not_asked_again(known: Inven
     for second in range(0, 10 + WAIT_SECONDS + 20, 5):
         (incident,) = asker.look(second)
     assert news(incident) == [News.OPENED, News.ASKED, News.ANSWERED]
-    assert "gave up on a burst capture after 2 min: a, b and c: did not" in incident.history[-1].note
+    note = incident.history[-1].note
+    assert "gave up on a burst capture after 2 min: a, b and c: did not answer in time" in note
     assert {one.state for one in asker.requests()} == {CaptureState.EXPIRED}
     asker.captures.look()
     assert [asker.captures.of(host) for host in HOSTS_ASKED] == [[], [], []]

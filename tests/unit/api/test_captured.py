@@ -13,7 +13,7 @@ START_MS = 1_800_000_000_000
 
 def raw(row: int, first_ms: int, last_ms: int, rate: float = 1000.0, way: str = "transmit") -> Raw:
     times = np.arange(first_ms, last_ms + 1)
-    return Raw(row, way, START_MS + times, (times - first_ms) * rate)
+    return Raw(row, way, START_MS + times, ((times - first_ms) * rate).astype(np.float64))
 
 
 def test_rates_are_of_the_time_that_all_have_in_common() -> None:

@@ -19,7 +19,7 @@ depends_on: str | None = None
 
 def upgrade() -> None:
     for name in ("by", "why"):
-        op.add_column("captures", sa.Column(name, sa.String(), nullable=False, server_default=""))
+        op.add_column("captures", sa.Column(name, sa.Text(), nullable=False, server_default=""))
 
 
 def downgrade() -> None:
