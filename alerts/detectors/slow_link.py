@@ -21,7 +21,9 @@ one kind move the same bytes. One fault at a time in one job.
 *Misses.* What is slow from the beginning of the window, has no known past and no ladder (trees, two
 ranks, bytes that go round in many small pieces, operations of one length only). The direction of a
 cable that alone is slow has two ends, and a ring cannot separate them: both are suspects, and
-counters must decide (nothing waits in front of a receiver that is fast: `alerts.signals.backlog`).
+counters must decide (nothing waits in front of a receiver that is fast: `alerts.signals.backlog`),
+or a burst capture (a slow receiver takes in evenly what comes in bursts:
+`alerts.signals.captured`).
 All-reduces over trees show that they are slow, not where. Jobs that are too small for a ladder (two
 ranks) and share no communicator with others: both ends are suspects.
 

@@ -44,6 +44,8 @@ evidence of its own (`is_apart`): starts are known to a cell of the window (5 s)
 read every 10 s."""
 APART_CONFIDENCE = 0.7
 """Two verdicts of one round are two troubles if each is that certain."""
+SUSPECTS_MIN = 2
+"""A verdict with so many suspects has not decided between them."""
 MOVED_CONFIDENCE = 0.05
 """A change of confidence that is news."""
 MOVED_COST = 1.25
@@ -178,6 +180,23 @@ def refines(verdict: Verdict, standing: Verdict) -> bool:
     return (is_same or is_named_now) and names_of(standing.culprit) < names_of(verdict.culprit)
 
 
+def leaves_open(verdict: Verdict, standing: Verdict) -> bool:
+    """Whether it repeats the trouble of a decided verdict, and does not decide it itself.
+
+    What decided (a burst capture) leaves the window after some minutes. A verdict that then names
+    the standing culprit as one of several suspects shows that the trouble goes on, and no more.
+    """
+    undecided = verdict.undecided
+    if undecided is None or len(undecided.suspects) < SUSPECTS_MIN or standing.undecided:
+        return False
+    is_same = verdict.cause is standing.cause and verdict.confidence < standing.confidence
+    return (
+        is_same
+        and bool({*verdict.jobs} & {*standing.jobs})
+        and any(same_thing(one.culprit, standing.culprit) for one in undecided.suspects)
+    )
+
+
 # A round -----------------------------------------------------------------------------------------
 
 
@@ -243,7 +262,12 @@ class Round:
     def confirm(self, verdict: Verdict) -> str:
         """Give a verdict to the open incident that it confirms; empty if there is none."""
         for incident in self._standing.values():
-            if incident.is_open and confirms(verdict, incident.verdict):
+            if not incident.is_open:
+                continue
+            if leaves_open(verdict, incident.verdict):
+                self._persist(incident, verdict)
+                return incident.id
+            if confirms(verdict, incident.verdict):
                 self._update(incident, verdict)
                 return incident.id
         return ""
@@ -377,6 +401,19 @@ class Round:
             msgspec.structs.replace(
                 incident,
                 verdict=joined,
+                last_seen_ns=max(incident.last_seen_ns, self._evidence_ns(verdict)),
+                confirmed_ns=self._now_ns,
+                jobs=join(incident.jobs, verdict.jobs),
+            )
+        )
+
+    def _persist(self, incident: Incident, verdict: Verdict) -> None:
+        """It goes on and costs more; what is said of it stays."""
+        costs = self._costs(incident, verdict)
+        self._keep(
+            msgspec.structs.replace(
+                incident,
+                verdict=msgspec.structs.replace(incident.verdict, costs=costs),
                 last_seen_ns=max(incident.last_seen_ns, self._evidence_ns(verdict)),
                 confirmed_ns=self._now_ns,
                 jobs=join(incident.jobs, verdict.jobs),

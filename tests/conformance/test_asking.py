@@ -299,6 +299,25 @@ def test_an_incident_that_stays_unsure_asks_once_and_notes_what_came(known: Inve
     assert known.incidents.get(incident.id) == incident
 
 
+def test_what_a_capture_decided_stands_when_it_has_left_the_window(known: Inventory) -> None:
+    """A tie that names the culprit among its suspects keeps the incident open and as it is."""
+    asker = Asker(known, allowed=EVERY_KIND)
+    sure = msgspec.structs.replace(unsure(0.87), culprit=Culprit(host="b", device="mlx5_0"))
+    asker.verdicts = [msgspec.structs.replace(sure, undecided=None)]
+    (before,) = asker.look(0)
+    for named in ("a", "b"):
+        tie = msgspec.structs.replace(unsure(0.52), culprit=Culprit(host=named, device="mlx5_0"))
+        asker.verdicts = [tie]
+        for second in range(5, 305, 5):
+            (incident,) = asker.look(second + 300 * (named == "b"))
+        assert incident.id == before.id
+        assert incident.is_open
+        assert incident.verdict.culprit.host == "b"
+        assert incident.verdict.undecided is None
+        assert incident.verdict.confidence == pytest.approx(0.87)
+    assert asker.requests() == []
+
+
 def test_asking_raises_no_confidence_by_itself(known: Inventory) -> None:
     asked, silent = Asker(known, allowed=EVERY_KIND), unsure().confidence
     for second in range(0, 60, 5):

@@ -59,6 +59,23 @@ function made(changes: Partial<Incident> = {}): Incident {
 }
 
 describe("the story", () => {
+  it("says what was asked and what came of it, and the verdict stands meanwhile", () => {
+    const asked = { cause: "slow_link", culprit: LINK, confidence: 0.5 };
+    const incident = made({
+      history: [
+        { time_ns: 1180 * NS, news: "opened", ...asked },
+        { time_ns: 1200 * NS, news: "asked", ...asked, note: "The service asked n5." },
+        { time_ns: 1210 * NS, news: "answered", ...asked, note: "It came after 10 s." },
+      ],
+    });
+    const entries = historyOf(incident).filter(({ title }) => /Asked|came of it/.test(title));
+    expect(entries.map(({ text }) => text)).toEqual([
+      "The service asked n5.",
+      "It came after 10 s.",
+    ]);
+    expect(stretches(incident, 1560).map(({ from }) => from)).toEqual([1000, 1180]);
+  });
+
   it("is in order of time, from the beginning to the end", () => {
     const entries = historyOf(made());
     expect(entries.map(({ time, title }) => `${time} ${title}`)).toEqual([
