@@ -33,6 +33,8 @@ PER_HOUR_MAX = 12
 WAIT_SECONDS = 120
 """An agent learns of it within five seconds and sends it within some more. One that has not
 answered after two minutes is away, and the verdict stays as it is."""
+JOBS_NAMED = 3
+"""Jobs that name a trouble: a switch's trouble has hundreds."""
 HOUR_NS = 3_600 * NS
 TROUBLES_MAX = 1_000
 """Unsure verdicts whose rounds are counted; more at once are one trouble at its root."""
@@ -78,7 +80,7 @@ class Before(msgspec.Struct, frozen=True):
 
 def trouble_of(verdict: Verdict) -> str:
     """A name for a trouble that is no incident: its suspects take turns, cause and jobs stay."""
-    return f"{verdict.cause} of {', '.join(verdict.jobs)}"
+    return f"{verdict.cause} of {', '.join(verdict.jobs[:JOBS_NAMED])}"
 
 
 def needs(verdict: Verdict, allowed: Collection[MeasurementKind]) -> Undecided | None:

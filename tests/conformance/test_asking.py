@@ -16,6 +16,7 @@ import pytest
 from alerts.judge.asking import AT_ONCE_MAX, HOST_PER_HOUR_MAX, WAIT_SECONDS
 from alerts.judge.incident import Incident, News
 from alerts.window.model import Window
+from api.base.limits import CAPTURES_PER_AGENT_MAX
 from api.base.metrics import ServiceMetrics
 from api.data.captures import Captures
 from api.data.inventory.batches import BatchRun
@@ -363,6 +364,17 @@ def test_a_restart_neither_forgets_nor_repeats_what_was_asked(known: Inventory) 
     again.answer()
     (incident,) = again.look(35)
     assert news(incident) == [News.OPENED, News.ASKED, News.ANSWERED]
+
+
+def test_an_agent_with_enough_to_do_is_not_asked(known: Inventory) -> None:
+    asker = Asker(known, allowed=EVERY_KIND)
+    for _ in range(CAPTURES_PER_AGENT_MAX):
+        asker.captures.ask("a", 1.0, 1.0, [])
+    for second in range(0, 40, 5):
+        (incident,) = asker.look(second)
+    assert {one.by for one in asker.requests()} == {""}
+    assert news(incident) == [News.OPENED]
+    assert (asker.count("asked"), asker.count("refused")) == (0, 1)
 
 
 def test_a_host_without_an_agent_is_not_asked(inventory: Inventory) -> None:

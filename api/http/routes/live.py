@@ -65,7 +65,10 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 @router.get(
     "/v1/live",
     summary="Incidents as they happen (server-sent events)",
-    **streamed("`ready`, `opened`, `updated`, `changed`, `closed`, `reopened` and `missed`"),
+    **streamed(
+        "`ready`, `opened`, `updated`, `changed`, `closed`, `reopened`, `asked`, `answered` and "
+        "`missed`"
+    ),
 )
 async def live(
     parts: Parts,

@@ -149,8 +149,20 @@ class Asking:
         if why:
             self._count_once(trouble, undecided.kind, AskState.REFUSED)
             return False
-        try:
-            for place in undecided.at:
+        if not self._request(trouble, undecided):
+            self._count_once(trouble, undecided.kind, AskState.REFUSED)
+            return False
+        self._reread(now_ns)
+        if len(self._before) >= TROUBLES_KEPT_MAX:
+            self._before.clear()
+        self._before[trouble] = Before.of(verdict)
+        self._metrics.asks.labels(undecided.kind, "asked").inc()
+        return True
+
+    def _request(self, trouble: str, undecided: Undecided) -> int:
+        """Hand the requests to the agents' queues; returns how many were taken."""
+        for number, place in enumerate(undecided.at):
+            try:
                 self._captures.ask(
                     place.host,
                     SECONDS_BEFORE,
@@ -159,16 +171,11 @@ class Asking:
                     by=BY_SERVICE,
                     why=trouble,
                 )
-        except Problem as full:
-            # What was requested already is waited for; without the rest it decides nothing.
-            log.info("%s: no capture can be requested: %s", trouble, full)
-            self._count_once(trouble, undecided.kind, AskState.REFUSED)
-        self._reread(now_ns)
-        if len(self._before) >= TROUBLES_KEPT_MAX:
-            self._before.clear()
-        self._before[trouble] = Before.of(verdict)
-        self._metrics.asks.labels(undecided.kind, "asked").inc()
-        return True
+            except Problem as full:
+                # What was taken is waited for: it shows something, though it may decide nothing.
+                log.info("%s: a capture cannot be requested: %s", trouble, full)
+                return number
+        return len(undecided.at)
 
     def _without_agent(self, hosts: Sequence[str]) -> str:
         away = [host for host in hosts if self._inventory.hosts.agent(host) is None]
