@@ -16,8 +16,10 @@ CHUNK_BYTES = 4 << 20
 LINE_BYTES = 50e9
 """A second: 400 Gb/s."""
 CREDITS = 4
-JITTER = (0.6, 1.6)
-"""What a chunk takes, by what it would: no ring has a fixed rhythm."""
+JITTER = (0.9, 1.15)
+"""What a chunk takes, by what it would at its NIC's rate."""
+SIZES = (0.3, 1.7)
+"""Of CHUNK_BYTES: operations are cut into pieces of any size, so that no ring has a rhythm."""
 SLOW = 0.008
 """Of the line that a slow side carries: a chunk takes ten milliseconds."""
 
@@ -41,32 +43,34 @@ def ring_counters(
     sent: list[list[tuple[float, float]]] = [[] for _ in range(members)]
     taken: list[list[tuple[float, float]]] = [[] for _ in range(members)]
     step = 0
+    sizes: list[float] = []
     while min((pieces[-1][1] if pieces else 0.0) for pieces in taken) < seconds:
+        sizes.append(random.uniform(*SIZES))
         for one in range(members):
             other = (one + 1) % members
             ready = taken[one][step - 1][1] if step else 0.0
             ready = max(ready, sent[one][step - 1][1] if step else 0.0)
             if step >= CREDITS:
                 ready = max(ready, taken[other][step - CREDITS][1])
-            sent[one].append((ready, ready + out_s[one] * random.uniform(*JITTER)))
+            sent[one].append((ready, ready + sizes[step] * out_s[one] * random.uniform(*JITTER)))
         for one in range(members):
             other = (one + 1) % members
             begin = max(sent[one][step][0], taken[other][step - 1][1] if step else 0.0)
-            took = into_s[other] * random.uniform(*JITTER)
+            took = sizes[step] * into_s[other] * random.uniform(*JITTER)
             taken[other].append((begin, max(begin + took, sent[one][step][1])))
         step += 1
     times = np.arange(0.0, seconds, step_ms / 1000)
     return (
-        np.array([counted(pieces, times) for pieces in sent]),
-        np.array([counted(pieces, times) for pieces in taken]),
+        np.array([counted(pieces, sizes, times) for pieces in sent]),
+        np.array([counted(pieces, sizes, times) for pieces in taken]),
     )
 
 
-def counted(pieces: list[tuple[float, float]], times: np.ndarray) -> np.ndarray:
+def counted(pieces: list[tuple[float, float]], sizes: list[float], times: np.ndarray) -> np.ndarray:
     """Bytes until each of these times; a piece's bytes flow evenly."""
     edges = np.array(pieces).reshape(-1)
     edges = np.maximum.accumulate(edges)
-    done = np.repeat(np.arange(len(pieces) + 1), 2)[1:-1] * CHUNK_BYTES
+    done = np.repeat(np.cumsum([0.0, *sizes]), 2)[1:-1] * CHUNK_BYTES
     total: np.ndarray = np.round(np.interp(times, edges, done)).astype(np.int64)
     return total
 
