@@ -16,7 +16,7 @@ from alerts.judge.incident import OPEN_CONFIDENCE
 from alerts.judge.words import DECIDED_MIN, listed, short_name
 from collector.contract.figures import duration, share
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Culprit, MeasurementKind, Undecided, Verdict
+from collector.contract.verdict import MeasurementKind, Undecided, Verdict
 
 ROUNDS_UNSURE = 3
 """Rounds in a row that a verdict must be unsure for: in a quarter of a minute counters of switches
@@ -61,18 +61,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 0
     why: str = ""
     """Why it was refused, or whose answer did not come."""
-
-
-class Before(msgspec.Struct, frozen=True):
-    """What was said when it was asked."""
-
-    cause: Cause
-    culprit: Culprit
-    confidence: float
-
-    @classmethod
-    def of(cls, verdict: Verdict) -> Before:
-        return cls(verdict.cause, verdict.culprit, verdict.confidence)
 
 
 # Whether ------------------------------------------------------------------------------------------
@@ -138,7 +126,7 @@ def asked_before_words(asked: Asked) -> str:
     return f"The service asked {hosts} for {asked.kind.facts.title}, before it was sure enough."
 
 
-def ended_words(asked: Asked, before: Before | None, after: Verdict) -> str:
+def ended_words(asked: Asked, before: Verdict | None, after: Verdict) -> str:
     """What came of it: when, and what the verdict became."""
     title = asked.kind.facts.title
     took = duration(max(0, asked.ended_ns - asked.asked_ns) / NS)
@@ -151,16 +139,17 @@ def ended_words(asked: Asked, before: Before | None, after: Verdict) -> str:
     return f"{came}; {change_words(before, after)}."
 
 
-def change_words(before: Before | None, after: Verdict) -> str:
-    now = said(after.cause, after.culprit, after.confidence)
+def change_words(before: Verdict | None, after: Verdict) -> str:
+    now = said(after)
     if before is None:
         return f"the verdict is {now}"
     if after.confidence < DECIDED_MIN:
         next_one = after.undecided
         would = f": {next_one.text[:1].lower()}{next_one.text[1:]}" if next_one is not None else ""
         return f"the verdict stays unsure ({now}); what would decide now{would.removesuffix('.')}"
-    return f"the verdict went from {said(before.cause, before.culprit, before.confidence)} to {now}"
+    return f"the verdict went from {said(before)} to {now}"
 
 
-def said(cause: Cause, culprit: Culprit, confidence: float) -> str:
-    return f"{cause} of {short_name(culprit) or 'no known part'} ({share(confidence)})"
+def said(verdict: Verdict) -> str:
+    who = short_name(verdict.culprit) or "no known part"
+    return f"{verdict.cause} of {who} ({share(verdict.confidence)})"

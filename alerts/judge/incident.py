@@ -675,9 +675,11 @@ def with_turn(incident: Incident, news: News, before: Incident | None, now_ns: i
     return with_line(incident, turn)
 
 
-def noted(incident: Incident, news: News, note: str, now_ns: int) -> Incident:
-    """With a line in its history that changes no explanation."""
-    verdict = incident.verdict
+def noted(
+    incident: Incident, news: News, note: str, now_ns: int, said: Verdict | None = None
+) -> Incident:
+    """With a line in its history that changes no explanation; ``said``: what was said then."""
+    verdict = incident.verdict if said is None else said
     turn = Turn(
         time_ns=now_ns,
         news=news,

@@ -30,7 +30,7 @@ SUSPECTS_MAX = 3
 """A measurement at more places than a person compares at a glance decides nothing for them."""
 PAIR = 2
 SUSPECT_SHARE_MIN = 0.3
-"""Of the first one's share: whoever has less does not explain the verdict as well as the first."""
+"""Of the first one's share: a part with less does not explain the verdict as well as the first."""
 RANKS_NAMED_MAX = 3
 
 

@@ -111,7 +111,7 @@ def action(verdict: Verdict) -> str:
     Where ranks that were not read could turn the verdict, nothing is changed before they are read.
     """
     if doubt := doubted(verdict):
-        few = f"{doubt.value:.0f} of {doubt.baseline:.0f} ranks are too few to blame anybody"
+        few = f"{doubt.value:.0f} of {doubt.baseline:.0f} ranks are too few to blame any"
         asked = "Collect the files of the other ranks and diagnose again."
         if verdict.undecided is not None:
             asked = verdict.undecided.text

@@ -169,7 +169,8 @@ def test_a_capture_decides_between_two_alike_and_the_incident_says_how(tmp_path:
         next(turn for turn in incident.history if turn.news is news)
         for news in (News.ASKED, News.ANSWERED)
     )
-    assert "for a burst capture" in asked.note
+    assert asked.note.startswith("The service asked node0000, node0002 and node0003 for a burst")
+    assert asked.confidence < 0.5
     assert "burst capture came after" in answered.note
     assert "the verdict went from slow_link of node0002's NIC" in answered.note
     assert f"to slow_link of node{CULPRIT:04d}'s NIC" in answered.note

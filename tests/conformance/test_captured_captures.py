@@ -91,7 +91,7 @@ def answers(run: str, cell_ms: int) -> list[tuple[tuple[int, int], int | None]]:
 
 @each_cell
 @pytest.mark.parametrize("run", [*SLOW, *OTHERS])
-def test_no_innocent_is_accused_whoever_is_suspected(run: str, cell_ms: int) -> None:
+def test_no_innocent_is_accused_among_any_two_neighbours(run: str, cell_ms: int) -> None:
     accused = {row for _, row in answers(run, cell_ms)} - {None}
     assert accused <= {SLOW[run]} if run in SLOW else not accused
 

@@ -2,8 +2,8 @@
 
 Read only where an agent reported a finished capture in the window's time: hardly ever. Cells are
 twice as long as the coarsest counter's resolution, as the samplers measured it: a counter that its
-driver refreshes every ten milliseconds would look like bursts in shorter ones, and accuse whoever
-is read more finely. Counters whose resolution no sampler reported are left out.
+driver refreshes every ten milliseconds would look like bursts in shorter ones, and accuse the end
+that is read more finely. Counters whose resolution no sampler reported are left out.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from alerts.judge.asking import (
     HOUR_NS,
     Asked,
     AskState,
-    Before,
     Patience,
     asked_before_words,
     asked_words,
@@ -62,7 +61,7 @@ class Asking:
         self._allowed = frozenset(allowed)
         self._patience = Patience()
         self._past: list[Asked] | None = None
-        self._before: dict[str, Before] = {}
+        self._before: dict[str, Verdict] = {}
         self._counted: set[str] = set()
 
     def forget(self) -> None:
@@ -155,7 +154,7 @@ class Asking:
         self._reread(now_ns)
         if len(self._before) >= TROUBLES_KEPT_MAX:
             self._before.clear()
-        self._before[trouble] = Before.of(verdict)
+        self._before[trouble] = verdict
         self._metrics.asks.labels(undecided.kind, "asked").inc()
         return True
 
@@ -199,11 +198,12 @@ class Asking:
         standing = incident.verdict
         now = next((one for one in verdicts if is_about(one, standing)), standing)
         shown = standing if standing.confidence >= now.confidence else now
-        text = ended_words(asked, self._before.get(asked.trouble), shown)
+        before = self._before.get(asked.trouble)
+        text = ended_words(asked, before, shown)
         log.info("%s: %s", incident.id, text)
         if not any(turn.news is News.ASKED for turn in incident.history):
             words = asked_before_words(asked)
-            self._note(incidents, changes, incident.id, News.ASKED, words, asked.asked_ns)
+            incidents[incident.id] = noted(incident, News.ASKED, words, asked.asked_ns, before)
         self._note(incidents, changes, incident.id, News.ANSWERED, text, now_ns)
 
     def _given_up(self, asked: Asked, now_ns: int) -> Asked:
@@ -261,7 +261,7 @@ def grouped(rows: Sequence[Capture], now_ns: int) -> list[Asked]:
             trouble=trouble,
             kind=MeasurementKind.BURST_CAPTURE,
             asked_ns=min(round(row.requested_at.timestamp() * NS) for row in own),
-            hosts=tuple(dict.fromkeys(row.agent for row in own)),
+            hosts=tuple(sorted({row.agent for row in own})),
             state=state_of(own),
             ended_ns=max(
                 round(row.ended_at.timestamp() * NS) if row.ended_at is not None else now_ns

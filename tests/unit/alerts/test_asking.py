@@ -14,7 +14,6 @@ from alerts.judge.asking import (
     WAIT_SECONDS,
     Asked,
     AskState,
-    Before,
     Patience,
     asked_words,
     ended_words,
@@ -170,11 +169,11 @@ def test_what_was_asked_and_what_came_is_said_with_both_verdicts() -> None:
     )
     sure = msgspec.structs.replace(before, culprit=nic("b"), confidence=0.87, undecided=None)
     came = msgspec.structs.replace(asked_of("a", ago_s=12, state=AskState.ANSWERED), samples=90_000)
-    assert ended_words(came, Before.of(before), sure) == (
+    assert ended_words(came, before, sure) == (
         "A burst capture came after 12.0 s (90,000 samples); the verdict went from slow_link of "
         "a's NIC mlx5_0 (48 %) to slow_link of b's NIC mlx5_0 (87 %)."
     )
-    text = ended_words(came, Before.of(before), unsure(kind=MeasurementKind.PROBE))
+    text = ended_words(came, before, unsure(kind=MeasurementKind.PROBE))
     assert "the verdict stays unsure (slow_link of a's NIC mlx5_0 (48 %))" in text
     assert text.endswith("what would decide now: measure it.")
 
