@@ -22,7 +22,7 @@ from alerts.cases.model import ReplayCase, Told, Truth
 from alerts.cases.names import NameBook, NameKind
 from alerts.cases.times import TimeShift
 from alerts.detectors.host_stall import DATA_PHASES
-from alerts.window.model import Grid, Ports, Readings, Things, Window
+from alerts.window.model import Captured, Grid, Ports, Readings, Things, Window
 from collector.contract.catalog import load_catalog
 from collector.contract.verdict import Culprit
 
@@ -99,8 +99,12 @@ class Scrub:
             gpus=self.things(window.gpus),
             hosts=self.things(window.hosts),
             events=self._events.events(window.events),
+            captured=None if window.captured is None else self.captured(window.captured),
             is_live=window.is_live,
         )
+
+    def captured(self, captured: Captured) -> Captured:
+        return msgspec.structs.replace(captured, grid=self.grid(captured.grid))
 
     # Machines ------------------------------------------------------------------------------------
 

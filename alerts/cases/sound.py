@@ -11,7 +11,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from alerts.window.columns import Codes, Columns, Ints
-from alerts.window.model import Communicator, Grid, JobWindow, Paths, Ports, Things, Window
+from alerts.window.model import (
+    Captured,
+    Communicator,
+    Grid,
+    JobWindow,
+    Paths,
+    Ports,
+    Things,
+    Window,
+)
 from collector.contract.communicator import RANKS_MAX
 from collector.contract.errors import CaseError
 from collector.contract.records import ABSENT
@@ -38,6 +47,8 @@ def check_window(window: Window) -> None:
     for kind, things in (("ports", window.ports), ("gpus", window.gpus), ("hosts", window.hosts)):
         check_things(kind, things)
     check_ports(window.ports)
+    if window.captured is not None:
+        check_captured(window.captured, window.ports)
     check_lengths("gpus", len(window.gpus), [window.gpus.gpu])
     for job in window.jobs:
         check_job(job, window.ports)
@@ -62,6 +73,16 @@ def check_things(kind: str, things: Things) -> None:
             raise CaseError(f"{where} has two lines of one thing")
         if reading.values.shape != (len(reading.row), things.grid.cells):
             raise CaseError(f"{where} has values of shape {reading.values.shape}")
+
+
+def check_captured(captured: Captured, ports: Ports) -> None:
+    kind = "a burst capture"
+    check_grid(kind, captured.grid, len(captured.row))
+    check_range(f"{kind}: ports", captured.row, 0, len(ports))
+    shape = (len(captured.row), captured.grid.cells)
+    for name, values in (("transmit", captured.transmit), ("receive", captured.receive)):
+        if values.shape != shape:
+            raise CaseError(f"{kind}: {name} has values of shape {values.shape}, not {shape}")
 
 
 def check_ports(ports: Ports) -> None:

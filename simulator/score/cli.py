@@ -117,12 +117,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.case_folder is not None:
         return kept_cases.run_cases(arguments)
-    if arguments.day:
-        return run_day(arguments)
-    if arguments.week:
-        return week.run_week(arguments)
-    if arguments.accuracy:
-        return accuracy.run_accuracy(arguments)
+    for is_asked, run_it in (
+        (arguments.day, run_day),
+        (arguments.week, week.run_week),
+        (arguments.accuracy, accuracy.run_accuracy),
+    ):
+        if is_asked:
+            return run_it(arguments)
     cases = check(arguments)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     # A supervisor's request to end ends us as Ctrl-C does: nothing is left behind.

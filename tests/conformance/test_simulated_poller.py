@@ -21,7 +21,7 @@ from collector.agent.settings import load_settings
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.units import NS
 from collector.contract.verdict import Verdict
-from collector.contract.wire import Batch, decode_batch
+from collector.contract.wire import Batch, decode_batch, encode_batch
 from collector.doors.commands import recorded_as as recorded_by_agent
 from collector.doors.host import Host
 from collector.sources import Source, discover
@@ -124,7 +124,8 @@ class Fast:
         self._poller = Poller(topology, spec, "", "run", samples_max=50_000)
 
     def poll(self, snapshot: Snapshot) -> SampleSet:
-        return samples_sent(decode_batch(body) for body in self._poller.batches(snapshot))
+        sent = (encode_batch(one) for one in self._poller.batches(snapshot))
+        return samples_sent(map(decode_batch, sent))
 
 
 def check_equal(read: SampleSet, sent: SampleSet, *, own_bytes: int = 0) -> None:

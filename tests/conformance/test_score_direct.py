@@ -1,0 +1,35 @@
+"""Trials without a service say what the service says, verdict for verdict."""
+
+import pytest
+
+from simulator.engine import Simulation
+from simulator.score.cases import make_case
+from simulator.score.direct.play import play_directly
+from simulator.score.marks import Saying
+from simulator.score.run import run_all
+from tests.tools.cut import CUT
+
+SEED = 4211
+CASES = CUT.choose(["slow_nic", "host_steal", "bad_cable", "hang_not_launched", "checkpoints"], 5)
+
+pytestmark = [pytest.mark.slow, pytest.mark.rotating(5, "direct")]
+
+
+def words(sayings: list[Saying]) -> list[tuple[object, ...]]:
+    return [
+        (one.said_ns, one.verdict.cause, one.verdict.culprit, one.verdict.summary)
+        for one in sayings
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_is_judged_as_the_service_judges_it(name: str) -> None:
+    """The same words at the same time, also where quiet moments are left out."""
+    (served,) = run_all([(name, SEED)], processes=1)
+    assert served.error == ""
+    whole = play_directly(Simulation(make_case(name, SEED)), quiet_seconds=0.0)
+    sparse = play_directly(Simulation(make_case(name, SEED)))
+    assert words(whole) == words(served.sayings)
+    assert words(sparse) == words(whole)
+    if name != "checkpoints":
+        assert whole, "a fault of the scoreboard is named"

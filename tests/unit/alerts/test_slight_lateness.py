@@ -1,0 +1,73 @@
+"""Ranks that lose a little in every step: what is no chance, and what is."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from alerts.detectors.slight_lateness import STRENGTH, detect
+from alerts.finding import Finding
+from alerts.judge.verdict import STRENGTH_MIN, judge
+from alerts.window.model import JobWindow
+from collector.contract.verdict import Cause, Culprit, Reason
+from tests.unit.alerts.test_straggler import extra
+from tests.worlds.late_jobs import make_job, make_window
+
+STEPS, RANKS = 40, 8
+
+
+def test_two_percent_of_each_step_is_seen_and_accuses_no_rank_by_itself() -> None:
+    job = make_job(extra_ms=extra({5: 4.0}))
+    (finding,) = detect(make_window(job))
+    assert finding.culprit == Culprit(job="training", rank=5, host="node2", gpu=1)
+    assert finding.strength == STRENGTH < STRENGTH_MIN
+    assert job.steps[18].start_ns <= finding.since_ns <= job.steps[24].start_ns
+    assert judge(make_window(job), [finding]) == []
+
+
+def test_much_in_some_steps_is_seen_as_well() -> None:
+    table = np.zeros((STEPS, RANKS))
+    table[20::3, 4:6] = 25.0
+    (finding,) = detect(make_window(make_job(extra_ms=table)))
+    assert finding.culprit == Culprit(job="training", host="node2")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_work_that_is_unequal_at_random_is_chance(seed: int) -> None:
+    uneven = np.abs(np.random.default_rng(seed).normal(0, 15.0, (STEPS, RANKS)))
+    assert detect(make_window(make_job(extra_ms=uneven, seed=seed))) == []
+
+
+def test_one_long_wait_is_no_mean() -> None:
+    assert detect(make_window(make_job(extra_ms=extra({5: 400.0}, first=30, last=31)))) == []
+
+
+def test_a_machine_that_says_why_is_the_second_witness() -> None:
+    window = make_window(job := make_job(extra_ms=extra({4: 4.0, 5: 4.0})))
+    (finding,) = detect(window)
+    assert finding.culprit == Culprit(job="training", host="node2")
+    verdicts = judge(window, [finding, stalled(finding, "node2")])
+    assert [(one.cause, one.culprit.host, one.reason) for one in verdicts] == [
+        (Cause.STRAGGLER, "node2", Reason.HOST_STALL)
+    ]
+    assert 0.5 < verdicts[0].confidence < 0.9
+    assert judge(window, [finding, stalled(finding, "node1")]) == []
+    assert judge(window, [finding, stalled(finding, "node2", earlier_ns=span_of(job))]) == []
+
+
+def span_of(job: JobWindow) -> int:
+    return 10 * (job.steps[-1].end_ns - job.steps[0].start_ns)
+
+
+def stalled(finding: Finding, host: str, earlier_ns: int = 0) -> Finding:
+    """A host that is short of something, since the same time or earlier."""
+    return msgspec.structs.replace(
+        finding,
+        detector="host_stall",
+        culprit=Culprit(host=host),
+        strength=0.85,
+        job="",
+        reason=Reason.HOST_STALL,
+        since_ns=finding.since_ns - earlier_ns,
+        last_ns=finding.last_ns - earlier_ns,
+        until_ns=finding.last_ns - earlier_ns,
+    )
