@@ -74,7 +74,7 @@ def detect(window: Window) -> list[Finding]:
 def lasting_of(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
     """Ranks and hosts that always have somewhat more to do."""
     found = []
-    for one in suspects_of(job, own):
+    for one in suspects_of(window, job, own):
         if is_fault(window, job, own, one):
             continue
         since = int(own.start_ns[one.stretch.first])
@@ -161,7 +161,7 @@ def copies_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
     """
     factor = shares_of(own)
     known = ~np.isnan(factor).all(axis=0)
-    if int(known.sum()) < steps_min(own) or any_late(job, own):
+    if int(known.sum()) < steps_min(own) or any_late(window, job, own):
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
         cost = cost_by_play(job, own, 1.0 / factor, slice(0, len(own.start_ns)))
@@ -218,9 +218,9 @@ def shares_of(own: OwnTime) -> Floats:
     return found
 
 
-def any_late(job: JobWindow, own: OwnTime) -> bool:
+def any_late(window: Window, job: JobWindow, own: OwnTime) -> bool:
     """Whether a rank is late by itself: then its copy differs from the others because of it."""
-    return bool(suspects_of(job, own))
+    return bool(suspects_of(window, job, own))
 
 
 def lower_median(values: Floats) -> Floats:

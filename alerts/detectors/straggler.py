@@ -36,7 +36,14 @@ import numpy as np
 
 from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
-from alerts.signals.late import CLEAR_STEPS_MIN, LateStretch, find_clear, find_stretch
+from alerts.signals.late import (
+    CLEAR_STEPS_MIN,
+    FALSE_LIVE_MAX,
+    FALSE_MAX,
+    LateStretch,
+    find_clear,
+    find_stretch,
+)
 from alerts.signals.replay import cost_of, labels_of, seen_last
 from alerts.signals.what_if import cost_by_play, what_if
 from alerts.window.columns import Flags, Floats, Ints
@@ -107,6 +114,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     threshold_ns: Floats
     """For each step, the excess that is late."""
     chance: float
+    false_max: float
 
 
 def detect(window: Window) -> list[Finding]:
@@ -117,7 +125,7 @@ def detect_job(window: Window, job: JobWindow) -> list[Finding]:
     own = own_time(job)
     if own is None or np.isnan(own.excess_ns).all():
         return []
-    suspects = [one for one in suspects_of(job, own) if is_fault(window, job, own, one)]
+    suspects = [one for one in suspects_of(window, job, own) if is_fault(window, job, own, one)]
     found = [
         (one, cost if cost is not None else cost_of(job, own, rows_of(own, one), one.stretch))
         for one in suspects
@@ -132,18 +140,18 @@ def detect_job(window: Window, job: JobWindow) -> list[Finding]:
 # Late ranks and hosts ----------------------------------------------------------------------------
 
 
-def suspects_of(job: JobWindow, own: OwnTime) -> list[Suspected]:
+def suspects_of(window: Window, job: JobWindow, own: OwnTime) -> list[Suspected]:
     """Hosts that are late as a whole, and ranks that are late on their own."""
     members: dict[str, list[int]] = {}
     for row, rank in enumerate(own.ranks.tolist()):
         # Ranks of unknown hosts are each alone.
         members.setdefault(job.culprit(rank).host or f"\0{row}", []).append(row)
     found: list[Suspected] = []
-    overall = noise_of(own) if len(members) > HOSTS_EXACT else None
+    overall = noise_of(window, own) if len(members) > HOSTS_EXACT else None
     for name, places in sorted(members.items()):
         rows = np.array(places, dtype=np.int64)
         if may_be_late(own, rows):
-            noise = overall if overall is not None else noise_of(own, rows)
+            noise = overall if overall is not None else noise_of(window, own, rows)
             found += suspects_of_host(own, rows, name, noise)
     return found
 
@@ -196,7 +204,7 @@ def is_alike(low: Floats, one: Suspected) -> bool:
 def suspect(own: OwnTime, rows: Ints, host: str, excess: Floats, noise: Noise) -> Suspected | None:
     """The stretch in which these are late; None if there is none."""
     late, known = excess > noise.threshold_ns, ~np.isnan(excess)
-    stretch = find_stretch(late, known, noise.chance, len(own.ranks), excess)
+    stretch = find_stretch(late, known, noise.chance, len(own.ranks), excess, noise.false_max)
     if stretch is None and own.is_computing:
         clear = excess > CLEAR_FACTOR * noise.threshold_ns
         stretch = find_clear(late, clear, known, len(own.ranks))
@@ -207,7 +215,7 @@ def suspect(own: OwnTime, rows: Ints, host: str, excess: Floats, noise: Noise) -
     )
 
 
-def noise_of(own: OwnTime, neighbours: Ints | None = None) -> Noise:
+def noise_of(window: Window, own: OwnTime, neighbours: Ints | None = None) -> Noise:
     """What ranks have by chance: all of them, or without those of one host."""
     others = np.ones(len(own.ranks), dtype=bool)
     if neighbours is not None and len(neighbours) < len(own.ranks):
@@ -220,11 +228,14 @@ def noise_of(own: OwnTime, neighbours: Ints | None = None) -> Noise:
     # sequences and share what slows it down: together they are one sample.
     alike = 1 if neighbours is None else max(1, len(neighbours))
     chance = (float((excess > threshold).sum()) + alike) / (len(known) + alike)
-    # Where ranks take turns to be the last, those that are not it now are early: in a short stretch
-    # they seem never to be late. So it must be rare among all of them.
-    late, count = own.excess_ns > threshold, ~np.isnan(own.excess_ns)
-    among_all = (float(late.sum()) + 1) / (float(count.sum()) + 1)
-    return Noise(threshold_ns=threshold, chance=max(chance, among_all))
+    if window.is_live:
+        # Where ranks take turns to be the last, those that are not it now are early: in a short
+        # stretch they seem never to be late, and of a day's windows some are like that. So it must
+        # be rare among all of them.
+        late, count = own.excess_ns > threshold, ~np.isnan(own.excess_ns)
+        chance = max(chance, (float(late.sum()) + 1) / (float(count.sum()) + 1))
+    false_max = FALSE_LIVE_MAX if window.is_live else FALSE_MAX
+    return Noise(threshold_ns=threshold, chance=chance, false_max=false_max)
 
 
 def quantile_known(values: Floats, share: float) -> Floats:

@@ -18,7 +18,6 @@ from alerts.window.model import JobWindow, Window
 from collector.contract.cause_facts import Family, Layer
 from collector.contract.figures import shown
 from collector.contract.verdict import (
-    Cause,
     Culprit,
     MeasurementKind,
     Suspected,
@@ -106,7 +105,7 @@ def of_standstill(
     verdict: Verdict, suspects: Sequence[tuple[Culprit, float]], job: JobWindow | None
 ) -> Undecided | None:
     """Who waits for whom: the ranks' own recorders, or the state of NCCL where these were read."""
-    if verdict.cause in (Cause.CRASH, Cause.MISMATCH) or verdict.until_ns is not None:
+    if verdict.cause.facts.ends_jobs or verdict.until_ns is not None:
         return None  # it is over: no rank waits any more
     ranks = [one for one, _ in suspects if one.rank is not None][:RANKS_NAMED_MAX]
     whom = f"rank {ranks[0].rank}" if len(ranks) == 1 else "the ranks"

@@ -249,6 +249,11 @@ def slight_cases(
         is_slight = not symptom.is_context and symptom.strength < STRENGTH_MIN
         if not is_slight or not symptom.job or symptom.cause.facts.family is not Family.RANK:
             continue
+        if any(
+            is_clear(one) and is_same(window.ports, one.culprit, symptom.culprit)
+            for one in findings
+        ):
+            continue
         reasons = [
             one
             for one in machines
@@ -266,6 +271,12 @@ def slight_cases(
                 culprit = Culprit(job=culprit.job, host=culprit.host)
             cases.append(Case(root=symptom, culprit=culprit, symptoms=[symptom], support=reasons))
     return cases
+
+
+def is_clear(finding: Finding) -> bool:
+    """Whether a job's own times accuse a rank clearly enough."""
+    is_rank = finding.cause.facts.family is Family.RANK and bool(finding.job)
+    return is_rank and not finding.is_context and finding.strength >= STRENGTH_MIN
 
 
 def standstill_cases(

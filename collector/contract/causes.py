@@ -79,6 +79,8 @@ class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     """It pauses between two strokes: its incident stays open for longer without a sign."""
     stops_jobs: bool = False
     """A machine that shows it can be why a job stands still."""
+    ends_jobs: bool = False
+    """Its job is over, or its ranks will never meet again: there is nothing left to measure."""
 
     looks_for: Sought
     absence: Absence | None = None
@@ -382,6 +384,7 @@ class Cause(enum.StrEnum):
         layer=Layer.UNKNOWN,
         family=Family.STUCK,
         stops_jobs=True,
+        ends_jobs=True,
         looks_for=Sought("processes that died", (LOGS,)),
         # A bug or a full memory follows the job, not the host.
         blame=Blame(host=0.2, gpu=0.2, half_life_s=6 * HOURS),
@@ -448,6 +451,7 @@ class Cause(enum.StrEnum):
         meaning="Ranks of one group call different operations under the same number.",
         layer=Layer.COMPUTE,
         family=Family.STUCK,
+        ends_jobs=True,
         looks_for=Sought("mismatched collectives", (DUMPS,)),
         blame=NO_BLAME,
         does=(

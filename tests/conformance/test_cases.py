@@ -374,8 +374,12 @@ def test_a_window_without_readings_is_empty() -> None:
 
 
 def test_from_a_terminal_to_a_score(
-    stand: Stand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stand: Stand,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a narrow terminal folds long names
     flags = ["--service", str(stand.service.client.base_url)]
     slow, lossy = stand.named(Cause.SLOW_LINK), stand.named(Cause.LOSSY_LINK)
     assert main(["case", "say", slow, "right", "--by", "ann", "--note", "seen", *flags]) == 0

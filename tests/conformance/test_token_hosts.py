@@ -265,8 +265,15 @@ def test_tokens_from_before_are_of_any_host(tmp_path: Path) -> None:
     old.close()
     with sqlite3.connect(tmp_path / "inventory.db") as connection:
         connection.execute("ALTER TABLE tokens DROP COLUMN hosts")
-        for column in ("first_sequence", "gaps"):
-            connection.execute(f"ALTER TABLE agents DROP COLUMN {column}")
+        for table, column in (
+            ("agents", "first_sequence"),
+            ("agents", "gaps"),
+            ("captures", "by"),
+            ("captures", "why"),
+        ):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        for table in ("feedback", "cases"):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("UPDATE alembic_version SET version_num = '0010'")
         connection.execute(
             "INSERT INTO tokens (id, name, digest, scopes, created_at) "

@@ -172,7 +172,7 @@ class JobPieces:
 
         So where it is too long, and where pieces show no steps: a longer time may.
         """
-        if not job_rank or span[1] - span[0] > PIECED_NS_MAX:
+        if not job_rank or not 0 < span[1] - span[0] <= PIECED_NS_MAX:
             return None
         lengths = (stretch_ns, self._grids.get(job), PAGE_STRETCH_NS)
         wanted = frozenset(length for length in lengths if length is not None)
