@@ -38,7 +38,7 @@ FOUND_MAX = 8
 
 def detect(window: Window) -> list[Finding]:
     found = []
-    for job in window.jobs if window.is_live else ():
+    for job in window.jobs:
         own = own_time(job)
         if own is not None and not np.isnan(own.excess_ns).all():
             found += of_job(window, job, own)
@@ -91,6 +91,8 @@ def to_finding(
         until_ns=window.until(last),
         last_ns=last,
         job=job.job,
+        # A capture is short, and few come with readings of hosts: it accuses none there.
+        is_context=not window.is_live,
         evidence=(
             Evidence(
                 metric="rank_gap", text=text, value=one.mean_ns / NS, unit="seconds", baseline=0.0,
