@@ -22,6 +22,7 @@ from api.jobs.correlate.windows import (
     EVENTS_MAX,
     baselines_of,
     grid_of,
+    members_of,
     read_pending,
     to_communicator,
     to_rank,
@@ -151,11 +152,8 @@ def job_window(
     ranks = {place.rank: to_rank(place) for place in job.found.places}
     job_ranks = job.job_ranks
     wired = {each.communicator: each for each in job.found.communicators}
-    members: dict[str, dict[int, int]] = {}
-    for (name, rank), number in job_ranks.items():
-        members.setdefault(name, {})[rank] = number
     communicators = {}
-    for name, own in members.items():
+    for name, own in members_of(job_ranks).items():
         known = wired.get(name)
         communicators[name] = to_communicator(
             name,

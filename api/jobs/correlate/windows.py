@@ -260,9 +260,7 @@ def read_communicators(
     job_rank: Mapping[tuple[str, int], int],
     ranks: Mapping[int, Rank],
 ) -> dict[str, Communicator]:
-    members: dict[str, dict[int, int]] = {}
-    for (name, rank), number in job_rank.items():
-        members.setdefault(name, {})[rank] = number
+    members = members_of(job_rank)
     return {
         row.communicator: to_communicator(
             row.communicator,
@@ -274,6 +272,14 @@ def read_communicators(
         )
         for row in inventory.jobs.communicators(job)
     }
+
+
+def members_of(job_rank: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]:
+    """The job's rank of each rank, by communicator."""
+    members: dict[str, dict[int, int]] = {}
+    for (name, rank), number in job_rank.items():
+        members.setdefault(name, {})[rank] = number
+    return members
 
 
 def grid_of(from_ns: int, to_ns: int, step_seconds: float = STEP_SECONDS) -> Grid:

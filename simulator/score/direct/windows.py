@@ -35,6 +35,7 @@ from api.jobs.correlate.windows import (
     find_paths,
     grid_of,
     is_kept,
+    members_of,
     past_of,
     ranks_of_dumps,
     to_communicator,
@@ -224,9 +225,7 @@ class DirectWindows:
 def communicators_of(
     job: JobFound, job_rank: Mapping[tuple[str, int], int], ranks: Mapping[int, Rank]
 ) -> dict[str, Communicator]:
-    members: dict[str, dict[int, int]] = {}
-    for (name, rank), number in job_rank.items():
-        members.setdefault(name, {})[rank] = number
+    members = members_of(job_rank)
     return {
         one.communicator: to_communicator(
             one.communicator,
