@@ -72,7 +72,7 @@ class Regression(msgspec.Struct, frozen=True, kw_only=True):
 
 def detect(window: Window) -> list[Finding]:
     findings = []
-    for job in window.jobs:
+    for job in window.looked:
         found = regressions(job)
         if found:
             findings.append(to_finding(window, job, found))

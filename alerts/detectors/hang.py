@@ -131,7 +131,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
 def detect(window: Window) -> list[Finding]:
     found = [
         detect_live(window, job) if window.is_live else detect_dumped(window, job)
-        for job in window.jobs
+        for job in window.looked
     ]
     return [finding for finding in found if finding is not None]
 

@@ -57,7 +57,7 @@ STAGE_STEPS_SHARE = 0.7
 
 def detect(window: Window) -> list[Finding]:
     found: list[Finding] = []
-    for job in window.jobs:
+    for job in window.looked:
         own = own_time(job)
         if own is None or np.isnan(own.excess_ns).all():
             continue

@@ -41,7 +41,7 @@ TIMED_OUT = "collective_timeout"
 
 
 def detect(window: Window) -> list[Finding]:
-    found = (detect_job(window, job) for job in window.jobs)
+    found = (detect_job(window, job) for job in window.looked)
     return [finding for finding in found if finding is not None]
 
 

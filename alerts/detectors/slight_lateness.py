@@ -38,7 +38,7 @@ FOUND_MAX = 8
 
 def detect(window: Window) -> list[Finding]:
     found = []
-    for job in window.jobs:
+    for job in window.looked:
         own = own_time(job)
         if own is not None and not np.isnan(own.excess_ns).all():
             found += of_job(window, job, own)

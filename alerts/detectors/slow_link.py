@@ -142,7 +142,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def detect(window: Window) -> list[Finding]:
-    return [finding for job in window.jobs for finding in of_job_or_messages(window, job)]
+    return [finding for job in window.looked for finding in of_job_or_messages(window, job)]
 
 
 def of_job_or_messages(window: Window, job: JobWindow) -> list[Finding]:

@@ -53,7 +53,7 @@ APART_NS = NS // 10
 
 
 def detect(window: Window) -> list[Finding]:
-    return [finding for job in window.jobs for finding in detect_job(job)]
+    return [finding for job in window.looked for finding in detect_job(job)]
 
 
 def detect_job(job: JobWindow) -> list[Finding]:

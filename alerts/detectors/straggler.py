@@ -118,7 +118,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def detect(window: Window) -> list[Finding]:
-    return [finding for job in window.jobs for finding in detect_job(window, job)]
+    return [finding for job in window.looked for finding in detect_job(window, job)]
 
 
 def detect_job(window: Window, job: JobWindow) -> list[Finding]:

@@ -336,11 +336,29 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     dumped: frozenset[int] | None = None
     """Ranks whose Flight Recorder was read in full: one that is not here may wait in anything.
     None: not asked."""
+    is_resting: bool = False
+    """It keeps its pace (`alerts.window.pace`), and its records were not read this time: it has its
+    ranks, communicators and paths, and nothing else."""
 
     @property
     def is_still(self) -> bool:
         """Whether nothing has moved in the whole window, though it runs."""
-        return self.is_running and not len(self.operations) and not self.records.timed().any()
+        is_looked_at = self.is_running and not self.is_resting
+        return is_looked_at and not len(self.operations) and not self.records.timed().any()
+
+    def at_rest(self) -> JobWindow:
+        """The job without what it did: its ranks and how they are wired."""
+        return msgspec.structs.replace(
+            self,
+            records=self.records.select(slice(0)),
+            operations=self.operations.select(slice(0)),
+            steps=(),
+            pending=(),
+            past={},
+            baselines={},
+            slices=(),
+            is_resting=True,
+        )
 
     @cached_property
     def recorded(self) -> dict[str, set[int]]:
@@ -414,6 +432,11 @@ class Window(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def until(self, last_ns: int) -> int | None:
         """The end of something that was last seen then; None while it may go on."""
         return None if self.is_live and last_ns >= self.to_ns - self.OPEN_NS else last_ns
+
+    @cached_property
+    def looked(self) -> list[JobWindow]:
+        """The jobs whose records were read."""
+        return [job for job in self.jobs if not job.is_resting]
 
     @cached_property
     def users_of_port(self) -> dict[int, list[tuple[JobWindow, int]]]:

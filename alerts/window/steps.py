@@ -28,6 +28,9 @@ REPEATS_SHARE = 0.9
 """So many operations must repeat after a period. Warm-up, evaluation and lost records do not."""
 STEPS_MIN = 3
 """Fewer are no repetition."""
+JUMP_STEPS = 64
+"""Where a stream's numbers grow by so many times as much as usual, some time was left out. A few
+lost records, and an agent that keeps one operation in two, leave the rhythm."""
 
 
 class Bounds(Columns, frozen=True, kw_only=True):
@@ -253,7 +256,7 @@ def find_rhythm(own: Work, patterns: dict[bytes, Ints | None] | None = None) -> 
     """
     if (own.enqueue_ns != ABSENT).all():
         own = own.select(np.argsort(own.enqueue_ns, kind="stable"))
-    looked_at: Work = own.select(slice(LOOKED_AT_MAX))
+    looked_at: Work = unbroken(own).select(slice(LOOKED_AT_MAX))
     patterns = {} if patterns is None else patterns
     program = looked_at.kind.tobytes()
     if program not in patterns:
@@ -266,6 +269,28 @@ def find_rhythm(own: Work, patterns: dict[bytes, Ints | None] | None = None) -> 
     # The first period is warm-up: it says little about how long a rank usually stays away.
     usual = medians(away[period:], place[period:])
     return Rhythm(own=own, pattern=pattern, away_ns=usual)
+
+
+def unbroken(own: Work) -> Work:
+    """The longest stretch in which no stream's numbers jump.
+
+    Between two slices of time (`alerts.window.slices`) steps are cut anywhere, and a pattern over
+    both would be one of neither.
+    """
+    order = np.argsort(own.stream, kind="stable")
+    stream, sequence = own.stream[order], own.sequence[order]
+    same = np.flatnonzero(stream[1:] == stream[:-1])
+    if not len(same):
+        return own
+    further = np.maximum(sequence[same + 1] - sequence[same], 0)
+    _, group = distinct(stream[same])
+    jumps = further > JUMP_STEPS * np.maximum(medians(further, group)[group], 1)
+    if not jumps.any():
+        return own
+    edges = np.unique([0, *order[same[jumps] + 1].tolist(), len(own)])
+    longest = int(np.argmax(np.diff(edges)))
+    stretch: Work = own.select(slice(int(edges[longest]), int(edges[longest + 1])))
+    return stretch
 
 
 def away_before(own: Work) -> Ints:

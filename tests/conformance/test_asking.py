@@ -234,7 +234,8 @@ class Asker:
         self.lead = lead
         panel = GuardedDetectors(self.metrics, {}, lambda _, __: self.verdicts)
         self.rounds = Rounds(
-            empty_window, inventory, lead, panel, self.metrics,
+            lambda from_ns, to_ns, _: empty_window(from_ns, to_ns),
+            inventory, lead, panel, self.metrics,
             asking=Asking(self.captures, inventory, self.metrics, allowed),
         )  # fmt: skip
 

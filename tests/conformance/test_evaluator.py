@@ -121,7 +121,7 @@ class Process:
     def _judge(self, window: Window, findings: Sequence[Finding]) -> list[Verdict]:
         return self.judge(window, findings)
 
-    def _read(self, from_ns: int, to_ns: int) -> Window:
+    def _read(self, from_ns: int, to_ns: int, _: object) -> Window:
         return self.read(from_ns, to_ns)
 
     def look(self, second: float) -> Sequence[Incident]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -68,6 +69,8 @@ TOPOLOGY_KEPT_SECONDS = 15
 takes seconds, and moving a cable takes longer."""
 JOBS_KEPT_MAX = 1_000
 """Jobs whose past is cached; past it the cache is cleared."""
+
+NO_JOBS: Mapping[str, JobWindow] = MappingProxyType({})
 
 EVENTS_SQL = f"""
     SELECT kind, toUnixTimestamp64Nano(time) AS time_ns, labels, message, attributes
@@ -135,17 +138,23 @@ class WindowReader:
         self._built: tuple[int, BuiltTopology] | None = None
         self._baselines: tuple[int, Baselines] | None = None
         self._past: dict[str, tuple[int, Usual]] = {}
+        self._rows: tuple[list[str], list[str], list[str]] | None = None
 
     def read(
         self,
         from_ns: int,
         to_ns: int,
+        at_rest: Mapping[str, JobWindow] = NO_JOBS,
         *,
         job: str | None = None,
         is_live: bool = True,
         records_max: int = RECORDS_MAX,
     ) -> Window:
-        """A live window ends now and has jobs that run; any other has those that ran in it."""
+        """A live window ends now and has jobs that run; any other has those that ran in it.
+
+        Of jobs ``at_rest`` no records are read, unless there are other ports than in the window
+        before, which their paths are rows of.
+        """
         built = self._topology_at(to_ns, is_live=is_live)
         grid = grid_of(from_ns, to_ns)
         samples = read_samples(self._reader, grid)
@@ -154,8 +163,11 @@ class WindowReader:
         dumped = read_dumped(self._store, from_ns, to_ns) if chosen else frozenset()
         events = read_window_events(self._store, from_ns, to_ns)
         dumps = [event for event in events if event.kind == DUMP]
+        if not self._has_same_ports(ports):
+            at_rest = NO_JOBS
         read = (
-            self._sound_job(each, from_ns, to_ns, built, ports, records_max, dumped, dumps)
+            at_rest.get(each)
+            or self._sound_job(each, from_ns, to_ns, built, ports, records_max, dumped, dumps)
             for each in chosen
         )
         jobs = [each for each in read if each is not None]
@@ -170,6 +182,11 @@ class WindowReader:
             captured=read_captured(self._store, events, ports, from_ns, to_ns),
             is_live=is_live,
         )
+
+    def _has_same_ports(self, ports: Ports) -> bool:
+        """Whether the ports are those of the last call, row by row."""
+        before, self._rows = self._rows, (ports.host, ports.device, ports.port)
+        return before == self._rows
 
     def _topology_at(self, to_ns: int, *, is_live: bool) -> BuiltTopology:
         """The cables at the window's end; live ones may be some seconds old."""

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from alerts.window.model import Window
+from alerts.window.columns import Records
+from alerts.window.model import JobWindow, Window
 from api.base.clocks import TrustedClock
 from api.base.metrics import ServiceMetrics
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.cache import TopologyCache
+from api.jobs.correlate.read import Question, read_members
 from api.jobs.correlate.windows import WindowReader
 from api.oncall.evaluate.asking import Asking
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import Lead
+from api.oncall.evaluate.resting import Member, Resting
 from api.oncall.evaluate.rounds import Effort, Rounds
 from api.oncall.evaluate.task import EvaluateTask
 
@@ -46,10 +49,15 @@ def make_rounds(
     reader = WindowReader(store, inventory, topologies.at)
     effort = Effort()
 
-    def read(from_ns: int, to_ns: int) -> Window:
-        return see(reader.read(from_ns, to_ns, records_max=effort.records_max))
+    def read(from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow]) -> Window:
+        return see(reader.read(from_ns, to_ns, at_rest, records_max=effort.records_max))
 
-    return Rounds(read, inventory, lead, GuardedDetectors(metrics), metrics, effort, asking)
+    def hear(source: str, members: Sequence[Member], from_ns: int, to_ns: int) -> Records:
+        names = sorted({name for name, _ in members})
+        return read_members(store, Question(names, from_ns, to_ns, [source]), members)
+
+    panel, resting = GuardedDetectors(metrics), Resting(hear)
+    return Rounds(read, inventory, lead, panel, metrics, effort, asking, resting)
 
 
 def make_evaluation(  # noqa: PLR0913 - the parts that it consists of

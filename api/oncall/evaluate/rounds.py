@@ -8,13 +8,13 @@ failure.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from alerts.finding import Finding
 from alerts.judge.incident import REOPEN_SECONDS, Incident, advance
-from alerts.window.model import Window
+from alerts.window.model import JobWindow, Window
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
 from api.jobs.correlate.windows import RECORDS_MAX
@@ -22,6 +22,7 @@ from api.oncall.evaluate.arrivals import Arrivals, Arrived, NotJudged
 from api.oncall.evaluate.asking import Asking
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
+from api.oncall.evaluate.resting import Resting
 from collector.contract.errors import InventoryError
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Verdict
@@ -34,8 +35,8 @@ steps take seconds."""
 EFFORT_RECORDS_MIN = 50_000
 """Records of a job that a round reads at least: 100 operations of 500 ranks."""
 
-ReadWindow = Callable[[int, int], Window]
-"""The window from one time to another (unix nanoseconds)."""
+ReadWindow = Callable[[int, int, Mapping[str, JobWindow]], Window]
+"""The window from one time to another (unix nanoseconds), with these jobs at rest."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,8 +95,10 @@ class Rounds:
         metrics: ServiceMetrics,
         effort: Effort | None = None,
         asking: Asking | None = None,
+        resting: Resting | None = None,
     ) -> None:
         self._read = read
+        self._resting = resting
         self._asking = asking
         self.effort = effort or Effort()
         self._inventory = inventory
@@ -110,6 +113,8 @@ class Rounds:
         """The end of the last window: earlier than now while data come late."""
         self.arrived: Arrived | None = None
         """How complete the last window was."""
+        self.jobs = {"looked": 0, "resting": 0}
+        """Jobs of the last window, by whether their records were read."""
 
     @property
     def open_count(self) -> int:
@@ -118,6 +123,8 @@ class Rounds:
     def forget(self) -> None:
         """Another process leads: the open incidents are no longer known here."""
         self._standing = self.arrived = None
+        if self._resting is not None:
+            self._resting.forget()
         if self._asking is not None:
             self._asking.forget()
 
@@ -133,20 +140,23 @@ class Rounds:
         from_ns = to_ns - LOOK_SECONDS * NS
         if self._asking is not None:
             self._asking.recall(now_ns)
-        window = self._panel.look(lambda: self._read(from_ns, to_ns))
-        if window is None:
-            raise BrokenJudge
+        at_rest = self._resting.choose(standing, to_ns) if self._resting is not None else {}
+        window = self._look_at(from_ns, to_ns, at_rest)
         arrived = self._arrivals.look(window, now_ns - to_ns)
         self.behind_ns = arrived.behind_ns
         self.arrived, self.judged_ns = arrived, to_ns
         if not arrived.is_complete:
             raise Incomplete
-        findings = self._panel.find(window)
+        window, findings = self._find(window)
         judged = self._panel.judge(window, findings)
         if judged is None:
             raise BrokenJudge
+        self.jobs = {
+            "looked": len(window.looked),
+            "resting": len(window.jobs) - len(window.looked),
+        }
         verdicts = [verdict for verdict in judged if arrived.may_say(verdict)]
-        still = [job.job for job in window.jobs if job.is_still]
+        still = [job.job for job in window.looked if job.is_still]
         late = [one.culprit for one in findings if is_lasting_lateness(one)]
         after = advance(
             standing,
@@ -183,6 +193,9 @@ class Rounds:
             self._standing = None
             raise LostLead
         self._standing = after.incidents
+        if self._resting is not None:
+            self._resting.learn(window, findings, arrived.waiting)
+            findings = [*findings, *self._resting.carried()]
         return Outcome(
             now_ns=now_ns,
             findings=findings,
@@ -191,6 +204,20 @@ class Rounds:
             incidents=after.incidents,
             waiting=tuple(arrived.waiting.values()),
         )
+
+    def _look_at(self, from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow]) -> Window:
+        window = self._panel.look(lambda: self._read(from_ns, to_ns, at_rest))
+        if window is None:
+            raise BrokenJudge
+        return window
+
+    def _find(self, window: Window) -> tuple[Window, list[Finding]]:
+        """What is found, in a window that has the records of all jobs that it concerns."""
+        findings = self._panel.find(window)
+        while self._resting is not None and self._resting.disturb(findings):
+            window = self._look_at(window.from_ns, window.to_ns, self._resting.jobs)
+            findings = self._panel.find(window)
+        return window, findings
 
     def _recall(self, now_ns: int) -> list[Incident]:
         if self._standing is None:

@@ -63,10 +63,15 @@ class EvaluateTask:
         metrics.watch(
             "fabric_service_evaluation_records_max", lambda: float(rounds.effort.records_max)
         )
+        for state in rounds.jobs:
+            metrics.watch("fabric_service_evaluation_jobs", partial(self._jobs, state), state=state)
         for state in ("outstanding", "silent"):
             metrics.watch(
                 "fabric_service_evaluation_hosts", partial(self._hosts, state), state=state
             )
+
+    def _jobs(self, state: str) -> float:
+        return float(self._rounds.jobs[state])
 
     def _hosts(self, state: str) -> float:
         arrived = self._rounds.arrived

@@ -10,17 +10,19 @@ that and leaves no trace in the three minutes that each look goes back would be 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 from alerts.finding import Finding
 from alerts.judge.incident import Change, Incident, standing_verdicts
 from alerts.judge.verdict import STRENGTH_MIN
-from alerts.window.model import Window
+from alerts.window.model import JobWindow, Window
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
+from api.jobs.correlate.windows import NO_JOBS
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import Lead
+from api.oncall.evaluate.resting import Resting
 from api.oncall.evaluate.rounds import LOOK_SECONDS, BrokenJudge, Incomplete, Rounds
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Verdict
@@ -63,7 +65,12 @@ class DirectEvaluator:
     """Detectors, judge and incidents of the service over windows from memory."""
 
     def __init__(
-        self, windows: DirectWindows, handicap: Handicap = Handicap.NONE, ticks_apart: int = 1
+        self,
+        windows: DirectWindows,
+        handicap: Handicap = Handicap.NONE,
+        ticks_apart: int = 1,
+        *,
+        may_rest: bool = True,
     ) -> None:
         self._windows = windows
         self._handicap = handicap
@@ -76,18 +83,20 @@ class DirectEvaluator:
             cast("Lead", Alone()),
             self._panel,
             self._metrics,
+            resting=Resting(windows.hear) if may_rest else None,
         )
-        self._looked: tuple[int, Window] | None = None
+        self._looked: tuple[int, frozenset[str], Window] | None = None
         self._left_out: list[int] = []
         self._is_quiet = False
         self._standing: Sequence[Verdict] = ()
         self.rounds = 0
 
-    def _read(self, from_ns: int, to_ns: int) -> Window:
-        if self._looked is None or self._looked[0] != to_ns:
-            window = seen(self._windows.read(from_ns, to_ns), self._handicap)
-            self._looked = to_ns, window
-        return self._looked[1]
+    def _read(self, from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow] = NO_JOBS) -> Window:
+        asked = to_ns, frozenset(at_rest)
+        if self._looked is None or self._looked[:2] != asked:
+            window = seen(self._windows.read(from_ns, to_ns, at_rest), self._handicap)
+            self._looked = *asked, window
+        return self._looked[2]
 
     def evaluate(self, now_ns: int) -> Iterator[tuple[int, Sequence[Verdict]]]:
         """The verdicts that stand, at each moment that is judged by now, in order."""
@@ -129,8 +138,12 @@ def play_directly(
     handicap: Handicap = Handicap.NONE,
     quiet_seconds: float = QUIET_SECONDS,
     note: Callable[[Snapshot], object] = lambda _: None,
+    *,
+    may_rest: bool = True,
 ) -> list[Saying]:
     """As `simulator.score.run.play`. ``quiet_seconds`` 0: every tick is judged.
+
+    ``may_rest`` False: every job is looked at whenever any is, as in services of before.
 
     ``note`` is called with every snapshot.
     """
@@ -143,7 +156,7 @@ def play_directly(
     )
     windows = DirectWindows(simulation.topology, scenario.start_unix_ns)
     apart = max(EVERY_TICK, round(quiet_seconds / scenario.tick_seconds))
-    evaluator = DirectEvaluator(windows, handicap, apart)
+    evaluator = DirectEvaluator(windows, handicap, apart, may_rest=may_rest)
     sayings: list[Saying] = []
     standing: set[tuple[Cause, Culprit]] = set()
     for snapshot in simulation.run():

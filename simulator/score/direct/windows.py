@@ -26,6 +26,7 @@ from api.jobs.correlate.window import IN_SLICES_SHARE, STEP_MEMBERS_MAX, records
 from api.jobs.correlate.windows import (
     EVENTS_MAX,
     KEPT_SECONDS,
+    NO_JOBS,
     PAST_QUANTILE,
     PAST_SECONDS,
     RECORDS_MAX,
@@ -45,6 +46,7 @@ from api.jobs.correlate.windows import (
 from api.jobs.facts import facts_of
 from api.jobs.infer import infer
 from api.jobs.watch import JOBS_SECONDS, QUIET
+from api.oncall.evaluate.resting import Member
 from collector.contract.collective import State, size_class
 from collector.contract.communicator import COMMUNICATOR, DUMP, PROCESS_GROUP
 from collector.contract.identity import LinkId, PortId, metric_id
@@ -82,6 +84,8 @@ class DirectWindows:
         self._last_ns: dict[str, int] = {}
         """By job: its latest record."""
         self.past: dict[str, Rolled] = {}
+        self._rows: tuple[list[str], list[str], list[str]] | None = None
+        """The ports of the last window, which paths are rows of."""
 
     def take(self, snapshot: Snapshot, batches: Sequence[Batch], now_ns: int) -> None:
         self._samples.add(batches)
@@ -141,17 +145,40 @@ class DirectWindows:
 
     # One window ----------------------------------------------------------------------------------
 
-    def read(self, from_ns: int, to_ns: int) -> Window:
+    def hear(self, source: str, members: Sequence[Member], from_ns: int, to_ns: int) -> Records:
+        """The records of some ranks."""
+        context, numbers = self._records.within(from_ns, to_ns)
+        self._name()
+        wanted = set(members)
+        is_wanted = np.array(
+            [
+                one.source == source and (one.communicator, one.rank) in wanted
+                for one in self._records.contexts
+            ],
+            dtype=bool,
+        )
+        rows = np.flatnonzero(is_wanted[context]) if len(is_wanted) else context[:0]
+        return self._names.records(context[rows], numbers[:, rows])
+
+    def _name(self) -> None:
+        if len(self._names.rank) < len(self._records.contexts):
+            self._names = Names(self._records.contexts)
+
+    def read(self, from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow] = NO_JOBS) -> Window:
         grid = grid_of(from_ns, to_ns)
         samples = read_samples(self._samples, grid)
         ports = read_ports(self._samples, self._built.topology, grid, samples)
         events = [one for one in self._events if from_ns <= one.time_ns <= to_ns]
         events.sort(key=lambda one: one.time_ns)
         context, numbers = self._records.within(from_ns, to_ns)
-        if len(self._names.rank) < len(self._records.contexts):
-            self._names = Names(self._records.contexts)
+        self._name()
         jobs = []
+        rows = (ports.host, ports.device, ports.port)
+        self._rows, is_same = rows, rows == self._rows
         for job in self._running(context, numbers, to_ns):
+            if is_same and job.job in at_rest:
+                jobs.append(at_rest[job.job])
+                continue
             window = self._job(job, from_ns, to_ns, context, numbers, events)
             jobs.append(
                 msgspec.structs.replace(window, paths=find_paths(window, self._built, ports))

@@ -50,6 +50,21 @@ def test_an_evaluation_in_between_is_no_step() -> None:
     assert steps[50].compute_ns > 2_900 * MS
 
 
+def test_steps_of_slices_that_cut_them_anywhere_are_found() -> None:
+    """Of a job with too many records a window holds slices of time: their phases differ."""
+    whole = make_records(steps=400)
+    order = np.argsort(whole.entry_ns, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    for cut in range(1, 16, 3):
+        # Slices of about 30 steps, each begun some operations later in its step.
+        kept: Records = whole.select((place + cut) % (100 * 16 + cut) < 30 * 16)
+        steps = infer_steps(kept, JOB_RANK)
+        lengths = np.array([step.end_ns - step.start_ns for step in steps])
+        assert len(steps) >= 4 * 28, cut
+        assert abs(np.median(lengths) - 50 * MS) < 5 * MS
+
+
 def test_ranks_whose_place_is_unknown_are_left_out() -> None:
     steps = infer_steps(make_records(), {("0xabc", 0): 0, ("0xabc", 1): 1})
     assert {step.ranks for step in steps} == {2}
