@@ -43,8 +43,12 @@ disturbs a healthy job makes some steps longer, the lower quarter stays; a fault
 it. One that strikes every other step moves the median."""
 PAUSE_STEPS = 0.5
 """By which a single interval may be longer than any before."""
-SILENT_SECONDS = 15.0
-"""After the end of a step that its records may come late: agents ship every five seconds."""
+LAG_QUANTILE = 0.9
+"""Of the ranks, by how much their last record was behind at a look: hosts ship in turns, so it is
+what one of them is behind at times. Some ranks may have fallen silent for good."""
+SILENT_STEPS = 0.5
+SILENT_SECONDS = 1.0
+"""Beyond that, how long nothing may be heard: a job that stands is looked at at once."""
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +64,8 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     usual_ns: float
     spread_ns: float
     longest_ns: float
+    lag_ns: float
+    """How far behind its last record usually is."""
     ranges_ns: tuple[tuple[float, float], ...]
     """Between what each of QUANTILES has lain."""
 
@@ -70,15 +76,23 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def back_ns(self) -> int:
         """How far back records are needed to see its pace."""
-        return self.fresh_ns + round(self.longest_ns + self.usual_ns + SILENT_SECONDS * NS)
+        return self.fresh_ns + round(self.longest_ns + self.silent_ns)
+
+    @property
+    def silent_ns(self) -> float:
+        """A last record that is further behind is the last for now."""
+        return self.lag_ns + SILENT_STEPS * self.usual_ns + SILENT_SECONDS * NS
 
 
 def fresh_ns(usual_ns: float) -> int:
     return round(max(FRESH_SECONDS * NS, FRESH_STEPS * usual_ns))
 
 
-def find_beats(job: JobWindow) -> tuple[Beat, ...]:
-    """What to listen to; nothing where no operation comes once or a few times in each step."""
+def find_beats(job: JobWindow, to_ns: int) -> tuple[Beat, ...]:
+    """What to listen to; nothing where no operation comes once or a few times in each step.
+
+    ``to_ns`` is the end of the job's window.
+    """
     steps = len(job.steps)
     operations = job.operations
     if steps < INTERVALS_MIN or not len(operations) or job.is_estimate or job.kept_one_in > 1:
@@ -91,6 +105,7 @@ def find_beats(job: JobWindow) -> tuple[Beat, ...]:
         row = int(first[one])
         found = beats_of_kind(
             job.records,
+            to_ns,
             operations.communicators[operations.communicator[row]],
             operations.operations[operations.operation[row]],
             int(operations.size_bytes[row]),
@@ -106,11 +121,13 @@ def unsteadiness(beats: tuple[Beat, ...]) -> float:
 
 
 def beats_of_kind(
-    records: Records, communicator: str, operation: str, size_bytes: int, per_step: int
+    records: Records, to_ns: int, communicator: str, operation: str, size_bytes: int, per_step: int
 ) -> tuple[Beat, ...]:
     """One kind of operation on some of its ranks."""
     rows = rows_of(records, communicator, operation, size_bytes)
-    ranks = np.unique(records.rank[rows])
+    ranks, which = np.unique(records.rank[rows], return_inverse=True)
+    last = np.zeros(len(ranks), dtype=np.int64)
+    np.maximum.at(last, which.reshape(-1), records.entry_ns[rows])
     chosen = ranks[np.arange(BEATS_MAX) * len(ranks) // BEATS_MAX] if len(ranks) else ranks
     found = []
     for rank in sorted(set(chosen.tolist())):
@@ -135,6 +152,7 @@ def beats_of_kind(
             usual_ns=usual,
             spread_ns=spread(taken),
             longest_ns=float(taken.max()),
+            lag_ns=float(np.quantile(to_ns - last, LAG_QUANTILE)),
             ranges_ns=ranges_of(taken, usual),
         )
         found.append(beat)
@@ -177,7 +195,7 @@ def is_usual(beat: Beat, heard: Records, to_ns: int) -> bool:
     if not len(rows):
         return False
     last_ns = int(entry.max())
-    if to_ns - last_ns > beat.usual_ns + SILENT_SECONDS * NS:
+    if to_ns - last_ns > beat.silent_ns:
         return False
     before = np.searchsorted(sequence, sequence - beat.apart)
     is_step = sequence[before] == sequence - beat.apart

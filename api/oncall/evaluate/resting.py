@@ -152,7 +152,8 @@ class Resting:
         for job in window.looked:
             self._places[job.job] = place_of(window, job)
             own = tuple(one for one in findings if job.job in (one.job, one.culprit.job))
-            beats = find_beats(job) if is_quiet(own) and job.job not in waiting else ()
+            may_rest = is_quiet(own) and job.job not in waiting
+            beats = find_beats(job, window.to_ns) if may_rest else ()
             self._known.pop(job.job, None)
             if beats:
                 self._known[job.job] = Rest(

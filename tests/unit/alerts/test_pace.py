@@ -6,9 +6,9 @@ import pytest
 
 from alerts.window.columns import Records
 from alerts.window.model import JobWindow
-from alerts.window.pace import find_beats, keeps_pace
+from alerts.window.pace import Beat, find_beats, keeps_pace
 from collector.contract.units import NS
-from tests.worlds.late_jobs import make_job
+from tests.worlds.late_jobs import START_NS, make_job
 
 STEPS = 160
 LEARNED = 120
@@ -29,9 +29,13 @@ def part(job: JobWindow, first: int, end: int) -> JobWindow:
     )
 
 
+def beats_of(job: JobWindow, lag_s: float = 2.0) -> tuple[Beat, ...]:
+    return find_beats(job, int(job.records.entry_ns.max()) + round(lag_s * NS))
+
+
 def heard_after(job: JobWindow, end: int) -> bool:
     """Whether the job keeps its pace by what was heard until the end of a step."""
-    beats = find_beats(part(job, 0, LEARNED))
+    beats = beats_of(part(job, 0, LEARNED))
     assert beats
     until = part(job, 0, end)
     return keeps_pace(beats, until.records, int(until.records.exit_ns.max()) + 2 * NS)
@@ -64,12 +68,13 @@ def test_a_job_that_became_faster_is_heard_too() -> None:
     assert not heard_after(job, LEARNED + 10)
 
 
-def test_a_job_that_stands_is_heard_after_a_step_and_what_comes_late() -> None:
+@pytest.mark.parametrize("lag_s", [0.5, 8.0])
+def test_a_job_that_stands_is_heard_soon_after_its_records_should_have_come(lag_s: float) -> None:
     job = slowed(0.0)
-    beats = find_beats(part(job, 0, LEARNED))
+    beats = beats_of(part(job, 0, LEARNED), lag_s)
     last = int(job.records.entry_ns.max())
-    assert keeps_pace(beats, job.records, last + 14 * NS)
-    assert not keeps_pace(beats, job.records, last + 18 * NS)
+    assert keeps_pace(beats, job.records, last + round(lag_s * NS))
+    assert not keeps_pace(beats, job.records, last + round((lag_s + 3) * NS))
     assert not keeps_pace(beats, job.records.select(slice(0)), last)
 
 
@@ -94,8 +99,8 @@ def test_lost_records_change_no_pace() -> None:
 def test_a_job_without_a_rhythm_has_no_pace() -> None:
     random = np.random.default_rng(3)
     uneven = make_job(steps=60, compute_ms=1_000.0, extra_ms=random.exponential(400.0, (60, RANKS)))
-    assert find_beats(uneven) == ()
-    assert find_beats(make_job(steps=6)) == ()
-    assert find_beats(make_job(steps=30, compute_ms=25_000.0)) == ()
+    assert beats_of(uneven) == ()
+    assert beats_of(make_job(steps=6)) == ()
+    assert beats_of(make_job(steps=30, compute_ms=25_000.0)) == ()
     assert not keeps_pace((), uneven.records, int(uneven.records.exit_ns.max()))
-    assert find_beats(uneven.at_rest()) == ()
+    assert find_beats(uneven.at_rest(), START_NS) == ()

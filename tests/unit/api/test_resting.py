@@ -42,7 +42,7 @@ class Stand:
         # Learned before the last steps, which are the ones that may be slow.
         early = [msgspec.structs.replace(one, **cut(one, STEPS - 12)) for one in self.jobs]
         self.resting = Resting(self.hear)
-        self.learn(msgspec.structs.replace(self.window, jobs=early))
+        self.learn(msgspec.structs.replace(self.window, jobs=early))  # 12 s behind
         self.asked: list[tuple[str, int]] = []
 
     def hear(
