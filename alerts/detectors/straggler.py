@@ -80,6 +80,9 @@ ALIKE = 0.4
 """A host is late as a whole where its least late quarter is late by this share of its median."""
 OUTLIES = 2.5
 """A rank that is late by so many times its late host's median has trouble of its own."""
+MATES_MIN = 3
+SHARED_QUANTILE = 0.25
+"""What a quarter of a host's other ranks are not late by, of so many at least, is not shared."""
 LIVE_NS_MIN = 3_000_000_000
 """Shorter stretches are no reason to wake the on-call person, however certain."""
 BRIEF_NS = 1_000_000_000
@@ -170,10 +173,11 @@ def suspects_of_host(own: OwnTime, rows: Ints, name: str, noise: Noise) -> list[
     single = [
         one
         for row in rows.tolist()
-        if (one := suspect(own, np.array([row]), "", own.excess_ns[row], noise)) is not None
+        if (one := suspect(own, np.array([row]), "", beyond_host(own, row, rows), noise))
+        is not None
     ]
     if whole is not None:
-        return [whole, *(one for one in single if outlies(one, whole))]
+        return [whole, *(one for one in single if outlies(own, one, whole))]
     if len(single) > 1:
         several = np.concatenate([one.rows for one in single])
         together = quantile_known(own.excess_ns[several], 0.5)
@@ -183,6 +187,19 @@ def suspects_of_host(own: OwnTime, rows: Ints, name: str, noise: Noise) -> list[
     return single
 
 
+def beyond_host(own: OwnTime, row: int, rows: Ints) -> Floats:
+    """How late a rank is beyond what nearly all ranks of its host are.
+
+    What they share (a long sequence, a pause of the host) is the host's, and with a hiccup of its
+    own in between it would look like a stretch of the rank's.
+    """
+    others, excess = rows[rows != row], np.array(own.excess_ns[row])
+    if len(others) >= MATES_MIN:
+        shared = np.nan_to_num(quantile_known(own.excess_ns[others], SHARED_QUANTILE))
+        excess -= np.maximum(shared, 0.0)
+    return excess
+
+
 def may_be_late(own: OwnTime, rows: Ints) -> bool:
     """Whether a closer look is worth it: enough steps are beyond the least share."""
     late = own.excess_ns[rows] > SHARE_MIN * own.length_ns
@@ -190,10 +207,10 @@ def may_be_late(own: OwnTime, rows: Ints) -> bool:
     return bool((late.sum(axis=1) >= least).any())
 
 
-def outlies(one: Suspected, host: Suspected) -> bool:
+def outlies(own: OwnTime, one: Suspected, host: Suspected) -> bool:
     steps = host.stretch.steps
     typical = median_known(host.excess_ns[steps])
-    return median_known(one.excess_ns[steps]) > OUTLIES * typical
+    return median_known(own.excess_ns[one.rows[0], steps]) > OUTLIES * typical
 
 
 def is_alike(low: Floats, one: Suspected) -> bool:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from alerts.detectors.straggler import detect
+from alerts.finding import Finding
 from alerts.signals.gaps import own_time
 from alerts.window.columns import Records
 from alerts.window.model import JobWindow, Past
@@ -86,6 +87,26 @@ def test_work_that_is_unequal_at_random_accuses_no_rank(seed: int) -> None:
     random = np.random.default_rng(seed)
     uneven = np.abs(random.normal(0.0, 15.0, (STEPS, RANKS)))
     assert not detect(make_window(make_job(extra_ms=uneven, seed=seed)))
+
+
+SHARED = [30, 31, 33, 35]
+"""Steps in which all ranks of a host have a long sequence: four of six, which accuses no host."""
+
+
+def test_what_a_rank_shares_with_its_host_is_not_its_own() -> None:
+    """With one hiccup of its own it would be late in five of six steps."""
+    table = np.zeros((44, 64))
+
+    def found() -> list[Finding]:
+        job = make_job(hosts=16, gpus=4, steps=44, compute_ms=1_000.0, extra_ms=table)
+        return detect(make_window(job))
+
+    table[np.ix_(SHARED, range(4, 8))] = 300.0
+    assert not found()
+    table[34, 6] = 300.0
+    assert not found()
+    table[20:, 6] += 300.0
+    assert [one.culprit.rank for one in found()] == [6]
 
 
 def test_a_rank_that_pauses_now_and_then_is_not_late() -> None:
