@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
+import zlib
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
 from alerts.window.columns import Ints
-from alerts.window.model import Ports, Window
+from alerts.window.model import Things, Window
 from collector.contract.records import ABSENT
 from collector.contract.wire import decode_batch
 
@@ -33,6 +35,14 @@ class Handicap(enum.StrEnum):
     """No counter of any port, and no events of links: only jobs, GPUs and hosts are left."""
     NO_NCCL = "no_nccl"
     """No record of any collective, so no job is known: only machines are left."""
+    ONLY_NCCL = "only_nccl"
+    """Records of collectives, and no reading of any machine."""
+    ONLY_PORTS = "only_ports"
+    """Ports of NICs and switches, and nothing else."""
+    ONLY_HOSTS = "only_hosts"
+    """GPUs and hosts, and nothing else."""
+    FIFTH_SILENT = "fifth_silent"
+    """One host in five has no agent."""
     LOST = "lost"
     """Three of ten batches never arrive."""
     LATE = "late"
@@ -43,6 +53,11 @@ class Handicap(enum.StrEnum):
     def rounds_left_out(self) -> int:
         """How many rounds do not take place after each that does."""
         return LATE_ROUNDS_LEFT_OUT if self is Handicap.LATE else 0
+
+
+ONLY = frozenset({Handicap.ONLY_NCCL, Handicap.ONLY_PORTS, Handicap.ONLY_HOSTS})
+SILENT_ONE_IN = 5
+Kind = TypeVar("Kind", bound=Things)
 
 
 class Delivery:
@@ -56,6 +71,9 @@ class Delivery:
 
     def take(self, bodies: Iterable[bytes], now_s: float) -> list[bytes]:
         """The batches that arrive now, of these and of earlier ones."""
+        if self._handicap is Handicap.FIFTH_SILENT:
+            agents = ((body, decode_batch(body).agent) for body in bodies)
+            return [body for body, agent in agents if not is_silent(agent, self._handicap)]
         if self._handicap is Handicap.LOST:
             return [body for body in bodies if self._random.random() >= LOST_SHARE]
         if self._handicap is not Handicap.LATE:
@@ -73,15 +91,40 @@ class Delivery:
 def seen(window: Window, handicap: Handicap) -> Window:
     if handicap is Handicap.NO_NCCL:
         return msgspec.structs.replace(window, jobs=())
+    if handicap in ONLY:
+        return only(window, handicap)
     if handicap is Handicap.NO_FABRIC:
         jobs = [msgspec.structs.replace(job, paths=None) for job in window.jobs]
         events = [event for event in window.events if not event.kind.startswith(PORT_NEWS)]
-        ports = no_ports(window.ports)
+        ports = unread(window.ports)
         return msgspec.structs.replace(window, jobs=jobs, events=events, ports=ports, captured=None)
     return window
 
 
-def no_ports(ports: Ports) -> Ports:
-    """The same ports and cables, without any readings."""
-    never: Ints = np.full(len(ports), ABSENT, dtype=np.int64)
-    return msgspec.structs.replace(ports, readings={}, seen_ns=never)
+def only(window: Window, handicap: Handicap) -> Window:
+    """The window with one kind of telemetry."""
+    has_jobs = handicap is Handicap.ONLY_NCCL
+    has_ports = handicap is Handicap.ONLY_PORTS
+    has_hosts = handicap is Handicap.ONLY_HOSTS
+    news = [event for event in window.events if event.kind.startswith(PORT_NEWS)]
+    return msgspec.structs.replace(
+        window,
+        jobs=[msgspec.structs.replace(job, paths=None) for job in window.jobs] if has_jobs else (),
+        ports=window.ports if has_ports else unread(window.ports),
+        gpus=window.gpus if has_hosts else unread(window.gpus),
+        hosts=window.hosts if has_hosts else unread(window.hosts),
+        events=news if has_ports else [],
+        captured=window.captured if has_ports else None,
+    )
+
+
+def unread(things: Kind) -> Kind:
+    """The same ports, GPUs or hosts, without any readings."""
+    never: Ints = np.full(len(things), ABSENT, dtype=np.int64)
+    return msgspec.structs.replace(things, readings={}, seen_ns=never)
+
+
+def is_silent(agent: str, handicap: Handicap) -> bool:
+    """Whether an agent is away all the time."""
+    is_away = zlib.crc32(agent.encode()) % SILENT_ONE_IN == 0
+    return handicap is Handicap.FIFTH_SILENT and is_away

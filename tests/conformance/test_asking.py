@@ -45,7 +45,7 @@ from simulator.faults.model import Injection, Place
 from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario
-from simulator.score.handicap import no_ports
+from simulator.score.handicap import unread
 from simulator.score.simulated_service import SimulatedService
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
@@ -84,7 +84,7 @@ def scenario() -> Scenario:
 def without_counters(window: Window) -> Window:
     """As where agents read no port and no poller reads switches."""
     jobs = [msgspec.structs.replace(job, paths=None) for job in window.jobs]
-    return msgspec.structs.replace(window, jobs=jobs, ports=no_ports(window.ports))
+    return msgspec.structs.replace(window, jobs=jobs, ports=unread(window.ports))
 
 
 class Stand:

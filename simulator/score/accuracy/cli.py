@@ -15,8 +15,9 @@ from rich.markdown import Markdown
 
 from collector.contract.errors import SettingsError
 from simulator.score.accuracy.peace import Watch, Watched, play_watch
+from simulator.score.accuracy.shapes import SHAPE, SIGHT, all_shapes, play_shape
 from simulator.score.accuracy.table import markdown
-from simulator.score.accuracy.trials import HOSTS_SMALL, Played, Trial, ladder, play_trial, several
+from simulator.score.accuracy.trials import HOSTS_SMALL, Played, Trial, ladder, several
 
 TRIALS, PEACE, TABLES = "trials.jsonl", "peace.jsonl", "accuracy.md"
 WATCH_HOURS = 2.0
@@ -34,12 +35,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how small, how many at once, how long in peace: trials without a service",
     )
     parser.add_argument(
+        "--trials",
+        choices=("all", "strengths", "several", "shapes", "none"),
+        default="all",
+        help="of --accuracy: which trials are played (default all)",
+    )
+    parser.add_argument(
         "--peace-days",
         type=float,
         default=0.0,
         metavar="N",
         help="of --accuracy: days of 512 GPUs in which nothing is wrong (default 0)",
     )
+
+
+def family_of(kind: str) -> str:
+    """What `--trials` calls a kind of trial."""
+    if kind in (SHAPE, SIGHT):
+        return "shapes"
+    return "strengths" if kind == "ladder" else "several"
 
 
 def run_accuracy(arguments: argparse.Namespace) -> int:
@@ -52,7 +66,8 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
     console = Console()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     extra = range(seeds[0], seeds[0] + SEVERAL_PER_SEED * len(seeds))
-    trials = [*ladder(seeds, HOSTS_SMALL), *several(extra)]
+    trials = [*ladder(seeds, HOSTS_SMALL), *several(extra), *all_shapes(seeds[:1])]
+    trials = [one for one in trials if arguments.trials in ("all", family_of(one.kind))]
     watches = [
         Watch(seed=seeds[0] + number, hours=WATCH_HOURS)
         for number in range(round(arguments.peace_days * 24 / WATCH_HOURS))
@@ -83,7 +98,7 @@ def played(
     """The file, its line and words for a person, as they end."""
     started: dict[Future[Any], tuple[str, str]] = {}
     for trial in trials:
-        started[pool.submit(play_trial, trial)] = (TRIALS, trial.name)
+        started[pool.submit(play_shape, trial)] = (TRIALS, trial.name)
     for watch in watches:
         started[pool.submit(play_watch, watch)] = (PEACE, f"peace {watch.seed}")
     for future in as_completed(started):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 from collector.contract.units import NS
 from simulator.scenario import START_UNIX_NS
 from simulator.score.accuracy.peace import Watched
+from simulator.score.accuracy.shapes import FAULTS, SHAPE, SHAPES, SIGHT, SIGHTS
 from simulator.score.accuracy.trials import Played
 from simulator.score.marks import Result, false_sayings, is_about, is_right, judge
 from simulator.score.report import percent, seconds
@@ -115,6 +116,32 @@ def by_group(found: Sequence[Found], key: Callable[[Found], str], name: str) -> 
     return lines
 
 
+def told(trials: Sequence[Played], kind: str, names: Iterable[str], title: str) -> list[str]:
+    """For each shape and fault how soon it was named right, or what was said instead."""
+    lines = [f"| {title} | {' | '.join(FAULTS)} |", f"|---|{'---|' * len(FAULTS)}"]
+    for name in names:
+        own = {
+            one.trial.faults[0]: one
+            for one in trials
+            if (one.trial.kind, one.trial.shape) == (kind, name)
+        }
+        cells = [outcome(own[fault]) if fault in own else "" for fault in FAULTS]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def outcome(played: Played) -> str:
+    """In words: how soon it was named right, what was said wrongly, what it cost."""
+    if played.run.error:
+        return "no place"
+    (result,), (cost,) = judge(played.run), played.costs
+    wrong = ["wrong: " + str(one.verdict.cause) for one in false_sayings(played.run)[:1]]
+    cost_said = "stands" if cost is None else f"{max(cost, 0.0):.0%}"
+    if result.delay_s is not None:
+        return ", ".join([seconds(result.delay_s), *wrong])
+    return ", ".join([f"not named ({cost_said})", *wrong])
+
+
 def reliability(
     trials: Sequence[Played], peace: Sequence[Watched]
 ) -> tuple[list[str], float | None]:
@@ -173,7 +200,8 @@ def upper(count: int) -> float:
 
 def markdown(trials: Sequence[Played], peace: Sequence[Watched]) -> str:
     single = [one for one in faults_in(trials) if one.played.trial.kind == "ladder"]
-    several = [one for one in faults_in(trials) if one.played.trial.kind != "ladder"]
+    timed = [one for one in trials if one.trial.kind not in ("ladder", SHAPE, SIGHT)]
+    several = faults_in(timed)
     broken = [one for one in trials if one.run.error]
     reliable, brier = reliability(trials, peace)
     lines = ["## How small", "", *by_cost(single), ""]
@@ -188,9 +216,11 @@ def markdown(trials: Sequence[Played], peace: Sequence[Watched]) -> str:
         *by_group(several, lambda one: one.played.trial.kind, "timing"),
         "",
     ]
-    wrong = sum(len(false_sayings(one.run)) for one in trials if one.trial.kind != "ladder")
-    runs = sum(one.trial.kind != "ladder" for one in trials)
-    lines += [f"{wrong} verdicts in {runs} such trials accused a part that had no fault.", ""]
+    wrong = sum(len(false_sayings(one.run)) for one in timed)
+    lines += [f"{wrong} verdicts in {len(timed)} such trials accused a part that had no fault.", ""]
+    lines += ["## What can be told from what", ""]
+    lines += [*told(trials, SHAPE, SHAPES, "shape of the jobs"), ""]
+    lines += [*told(trials, SIGHT, SIGHTS, "what is seen"), ""]
     lines += ["## In peace", "", *peace_words(peace), ""]
     brier_words = "-" if brier is None else f"{brier:.3f}"
     lines += [

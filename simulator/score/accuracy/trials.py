@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -13,6 +13,7 @@ from collector.contract.errors import FabricscopeError, SettingsError
 from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.faults.model import Cluster, Fault, Injection
+from simulator.jobs.model import JobSpec
 from simulator.scenario import Scenario
 from simulator.score.accuracy.costs import StepCosts
 from simulator.score.cases import (
@@ -24,6 +25,7 @@ from simulator.score.cases import (
     draw_jobs,
 )
 from simulator.score.direct.play import play_directly
+from simulator.score.handicap import Handicap
 from simulator.score.marks import Run
 
 HOSTS_SMALL, HOSTS_MEDIUM, HOSTS_LARGE = 16, 128, 1_024
@@ -48,21 +50,28 @@ TOGETHER_SECONDS = 3.0
 PLACES_TRIED = 50
 
 
+Reshape = Callable[[tuple[JobSpec, ...]], tuple[JobSpec, ...]]
+
+
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """What determines a trial."""
 
     kind: str
-    """`ladder`, `together`, `overlapping` or `recovery`."""
+    """`ladder`, `together`, `overlapping`, `recovery`, `shape` or `sight`."""
     faults: tuple[str, ...]
     seed: int
     hosts: int = HOSTS_SMALL
     strength: float | None = None
     """None: drawn, as on the scoreboard."""
+    shape: str = ""
+    """The jobs' shape, or the name of what is seen (`simulator.score.accuracy.shapes`)."""
+    without: Handicap = Handicap.NONE
 
     @property
     def name(self) -> str:
         strength = "" if self.strength is None else f" {self.strength:g}"
-        return f"{self.kind} {'+'.join(self.faults)}{strength} {self.hosts} {self.seed}"
+        shape = f" {self.shape}" if self.shape else ""
+        return f"{self.kind}{shape} {'+'.join(self.faults)}{strength} {self.hosts} {self.seed}"
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,12 +118,12 @@ def several(
 # Scenarios ---------------------------------------------------------------------------------------
 
 
-def make_trial(trial: Trial) -> Scenario:
+def make_trial(trial: Trial, reshape: Reshape = lambda jobs: jobs) -> Scenario:
     """Raises SettingsError where no cluster has a place for all of its faults."""
     random = np.random.default_rng([trial.seed, trial.hosts, *" ".join(trial.faults).encode()])
     known = discover()
     faults = [known[name] for name in trial.faults]
-    jobs = draw_jobs(random, trial.hosts)
+    jobs = reshape(draw_jobs(random, trial.hosts))
     seed = int(random.integers(SEED_END))
     specs = clusters(trial.hosts)
     for choice in random.permutation(len(specs)):
@@ -171,16 +180,16 @@ def shares_culprit(fault: Fault, place: object, other: Injection, cluster: Clust
 # Playing -----------------------------------------------------------------------------------------
 
 
-def play_trial(trial: Trial) -> Played:
+def play_trial(trial: Trial, reshape: Reshape = lambda jobs: jobs) -> Played:
     started = time.process_time()
     run = Run(case=trial.name, seed=trial.seed, seconds=0.0, truths=[], sayings=[])
     try:
-        simulation = Simulation(make_trial(trial))
+        simulation = Simulation(make_trial(trial, reshape))
         scenario = simulation.scenario
         truths = simulation.truths()
         run = msgspec.structs.replace(run, truths=truths)
         costs = StepCosts(scenario.start_unix_ns)
-        sayings = play_directly(simulation, note=costs.note)
+        sayings = play_directly(simulation, trial.without, note=costs.note)
     except FabricscopeError as error:
         return Played(trial=trial, run=msgspec.structs.replace(run, error=str(error)))
     return Played(

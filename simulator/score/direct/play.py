@@ -30,7 +30,7 @@ from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
 from simulator.score.broken import BrokenEvaluator, broken_detectors
 from simulator.score.direct.windows import DirectWindows
-from simulator.score.handicap import Handicap, seen
+from simulator.score.handicap import Handicap, is_silent, seen
 from simulator.score.marks import Saying
 from simulator.snapshot import Snapshot
 
@@ -162,7 +162,10 @@ def play_directly(
     for snapshot in simulation.run():
         note(snapshot)
         now_ns = scenario.start_unix_ns + round(snapshot.time_s * NS)
-        windows.take(snapshot, list(reporter.unpacked(snapshot)), now_ns)
+        batches = [
+            batch for batch in reporter.unpacked(snapshot) if not is_silent(batch.agent, handicap)
+        ]
+        windows.take(snapshot, batches, now_ns)
         for moment_ns, verdicts in evaluator.evaluate(now_ns):
             found = {(each.cause, each.culprit): each for each in verdicts}
             sayings += [Saying(found[key], moment_ns) for key in found if key not in standing]

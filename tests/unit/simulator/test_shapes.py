@@ -1,0 +1,64 @@
+"""Jobs of other shapes can be simulated, and what a handicap takes away is away."""
+
+import numpy as np
+import pytest
+
+from simulator.engine import Simulation
+from simulator.score.accuracy.shapes import FAULTS, SHAPES, SIGHTS, all_shapes, shaped
+from simulator.score.accuracy.table import told
+from simulator.score.accuracy.trials import Played, make_trial
+from simulator.score.cases import draw_jobs
+from simulator.score.handicap import Handicap, is_silent, seen
+from simulator.score.marks import Run
+from tests.worlds.late_jobs import make_job, make_window
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_shape_is_a_job_that_runs(shape: str, seed: int) -> None:
+    jobs = draw_jobs(np.random.default_rng(seed))
+    changed = shaped(jobs, shape)
+    assert [job.name for job in changed] == [job.name for job in jobs]
+    assert changed != jobs or shape in ("data parallel", "pipeline")
+    trial = next(one for one in all_shapes([seed]) if one.shape == shape)
+    simulation = Simulation(make_trial(trial, lambda drawn: shaped(drawn, shape)))
+    assert simulation.truths()
+
+
+def test_all_shapes_and_sights_meet_all_faults() -> None:
+    trials = all_shapes([5])
+    assert len({one.name for one in trials}) == len(trials)
+    assert len(trials) == (len(SHAPES) + len(SIGHTS)) * len(FAULTS)
+
+
+def test_a_handicap_leaves_what_its_name_says() -> None:
+    levels = {"temperature_celsius": (50.0, 50.0)}
+    window = make_window(make_job(), gpu_levels=levels, host_levels={"tasks_blocked": (0.0, {})})
+    times = seen(window, Handicap.ONLY_NCCL)
+    assert times.jobs
+    assert not times.gpus.readings
+    assert not times.hosts.readings
+    machines = seen(window, Handicap.ONLY_HOSTS)
+    assert not machines.jobs
+    assert machines.gpus.readings
+    assert machines.hosts.readings
+    ports = seen(window, Handicap.ONLY_PORTS)
+    assert not ports.jobs
+    assert not ports.gpus.readings
+    assert ports.ports is window.ports
+    assert seen(window, Handicap.FIFTH_SILENT) is window
+
+
+def test_a_fifth_of_the_agents_is_silent_and_always_the_same() -> None:
+    agents = [f"node{number:04}" for number in range(1_000)]
+    away = [one for one in agents if is_silent(one, Handicap.FIFTH_SILENT)]
+    assert len(away) == pytest.approx(200, abs=40)
+    assert not any(is_silent(one, Handicap.NONE) for one in agents)
+
+
+def test_the_table_says_what_was_not_played_and_what_had_no_place() -> None:
+    trial = all_shapes([5])[0]
+    run = Run(case="x", seed=5, seconds=0.0, truths=[], sayings=[], error="no place")
+    lines = told([Played(trial=trial, run=run)], trial.kind, SHAPES, "shape")
+    assert len(lines) == 2 + len(SHAPES)
+    assert lines[2] == f"| {trial.shape} | no place |{'  |' * (len(FAULTS) - 1)}"
