@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from alerts.detectors import detect_all
 from alerts.finding import Finding
@@ -27,7 +28,7 @@ from alerts.judge.ruled_out import ruled_out
 from alerts.judge.sharing import shared_cable
 from alerts.judge.undecided import undecided_of
 from alerts.judge.words import action, summary
-from alerts.window.model import Window
+from alerts.window.model import JobWindow, Window
 from collector.contract.cause_facts import Family
 from collector.contract.causes import by_reason
 from collector.contract.units import NS
@@ -63,6 +64,8 @@ CLEAR_STRENGTH_MIN = 0.9
 CLEAR_SHARE_MIN = 0.01
 """The same for what a counter proves and what nothing else explains, such as damaged packets: where
 flows are spread over sixty-four equal ways, each of them is likely to carry one in sixty-four."""
+LAST_OUT_MIN = 0.5
+"""Of slow operations that ranks of one host leave last: it is where the slow bytes arrive."""
 CASES_MAX = 256
 """Cases that are compared pairwise. More at once are one trouble with many signs, and its root is
 among those that a job feels or that are clear."""
@@ -410,13 +413,46 @@ def without_effects(window: Window, cases: Sequence[Case]) -> list[Case]:
     return kept
 
 
+def is_at_the_end(window: Window, case: Case, other: Case) -> bool:
+    """Whether slow transfers mostly end at the host that a case accuses of being late."""
+    host, root = case.culprit.host, case.root
+    jobs = {job.job: job for job in window.jobs}
+    is_late = root.cause.facts.family is Family.RANK and bool(host)
+    return (
+        is_late
+        and root.since_ns >= other.root.since_ns - TOGETHER_NS
+        and any(
+            share_last_out(jobs[one.job], one, host) >= LAST_OUT_MIN
+            for one in (other.root, *other.symptoms)
+            if one.job in jobs and one.communicators
+        )
+    )
+
+
+def share_last_out(job: JobWindow, slow: Finding, host: str) -> float:
+    """Of the slow operations, the share that a rank of this host leaves last."""
+    operations = job.operations
+    names = operations.communicators
+    own = [code for code, name in enumerate(names) if name in slow.communicators]
+    inside = (operations.last_exit_ns >= slow.since_ns) & (operations.last_exit_ns <= slow.last_ns)
+    rows = np.flatnonzero(inside & np.isin(operations.communicator, own))
+    if not len(rows):
+        return 0.0
+    ranks = (
+        job.rank_of(names[operations.communicator[row]], int(operations.last_out[row]))
+        for row in rows.tolist()
+    )
+    return sum(rank is not None and rank.host == host for rank in ranks) / len(rows)
+
+
 def is_effect(window: Window, case: Case, other: Case) -> bool:
     """Whether a case is explained by another one of the same time.
 
     A stall without a culprit is the effect of a hang that has one, and a job that stands still, or
     what holds it up, gets no other verdict. A slow transfer without a culprit is the effect of any
     case with one in the same job; a network case on the same cable as one nearer to the root is its
-    effect, and so is a softer one that no job feels near a harder one.
+    effect, and so is a softer one that no job feels near a harder one. Ranks that slow transfers
+    end at are late for what follows: without a reason of their own that is an effect.
     """
     share_a_job = bool(set(jobs_of(case)) & set(jobs_of(other)))
     is_place = is_same(window.ports, case.culprit, other.culprit)
@@ -428,8 +464,9 @@ def is_effect(window: Window, case: Case, other: Case) -> bool:
         return other.root.until_ns is None and (share_a_job or is_place)
     if not names_somebody(case.culprit):
         return share_a_job and names_somebody(other.culprit)
-    if not is_network(case.root) or not is_network(other.root):
-        return False
+    if not is_network(other.root) or not is_network(case.root):
+        is_late = share_a_job and case.is_bare and is_network(other.root)
+        return is_late and is_at_the_end(window, case, other)
     is_deeper = root_rank(other.root) < root_rank(case.root)
     is_soft = case.root.cause.facts.is_soft and not case.symptoms
     touches = share_a_job or not case.symptoms

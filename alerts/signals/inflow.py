@@ -47,8 +47,8 @@ FOREIGN_BEGINS = 0.02
 FOREIGN_CLEAR = 0.3
 """From here on one whole reading is enough."""
 FOREIGN_STEADY = 0.4
-"""A mean from which on others' traffic is congestion, however it comes: what bursts bring must drain
-at the line's rate, so their queue would stand for four tenths of the time, and with the job's own
+"""A mean from which on others' traffic is congestion, however it comes: what bursts bring drains at
+the line's rate, so their queue would stand for four tenths of the time, and with the job's own
 bytes behind it for most of it. Bursts of eight senders reached 0.22 to 0.28 here."""
 LOAD_FULL = 0.95
 """Of its line: nothing more fits, burst or not."""

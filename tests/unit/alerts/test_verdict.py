@@ -1,14 +1,17 @@
 """The judge: findings of jobs and of machines become one root with its victims."""
 
 import msgspec
+import numpy as np
 import pytest
 
 from alerts.finding import Finding, Suspect
 from alerts.judge.confidence import confidence
 from alerts.judge.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge
+from alerts.window.columns import Operations
 from alerts.window.model import Window
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Layer, Reason
+from tests.worlds.machines import empty_columns
 from tests.worlds.small_fabric import SmallFabric
 
 JOB = "ring"
@@ -153,6 +156,43 @@ def test_a_late_rank_gets_the_reason_of_its_own_gpu_and_of_no_other(window: Wind
     assert verdict.layer is Layer.COMPUTE
     [bare] = judge(window, [late, other])
     assert bare.reason is Reason.UNKNOWN
+
+
+def ended_at(window: Window, host: str) -> Window:
+    """The job's operations of the last minute, of which three in four end at a rank of the host."""
+    (job,) = window.jobs
+    name, communicator = next(iter(job.communicators.items()))
+    last = next(rank for rank in communicator.job_rank if job.rank_of(name, rank).host == host)  # type: ignore[union-attr]
+    other = next(rank for rank in communicator.job_rank if rank != last)
+    moments = window.to_ns - np.arange(60, dtype=np.int64) * NS
+    column = {key: np.zeros(60, dtype=np.int64) for key in empty_columns(Operations).arrays()}
+    operations = Operations(
+        communicators=[name],
+        operations=["all_reduce"],
+        **{  # type: ignore[arg-type]
+            **column,
+            "last_exit_ns": moments,
+            "last_out": np.where(np.arange(60) % 4, last, other),
+        },
+    )
+    return msgspec.structs.replace(
+        window, jobs=[msgspec.structs.replace(job, operations=operations)]
+    )
+
+
+def test_ranks_where_slow_transfers_end_are_late_by_them_unless_they_have_a_reason(
+    window: Window,
+) -> None:
+    """They leave last, so they come late to what follows."""
+    late = found(window, Cause.STRAGGLER, Culprit(job=JOB, host="node3"), job=JOB)
+    link = slow(window, nic(1))
+    assert len(judge(ended_at(window, "node5"), [late, link])) == 2
+    (only,) = judge(ended_at(window, "node3"), [late, link])
+    assert only.cause is Cause.SLOW_LINK
+    busy = found(window, Cause.STRAGGLER, Culprit(host="node3"), reason=Reason.HOST_STALL)
+    assert len(judge(ended_at(window, "node3"), [late, link, busy])) == 2
+    before = msgspec.structs.replace(late, since_ns=link.since_ns - 60 * NS)
+    assert len(judge(ended_at(window, "node3"), [before, link])) == 2
 
 
 def test_a_machine_that_makes_nobody_late_is_no_verdict_unless_no_job_is_known(
