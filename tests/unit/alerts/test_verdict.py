@@ -169,7 +169,7 @@ def ended_at(window: Window, host: str) -> Window:
     operations = Operations(
         communicators=[name],
         operations=["all_reduce"],
-        **{  # type: ignore[arg-type]
+        **{
             **column,
             "last_exit_ns": moments,
             "last_out": np.where(np.arange(60) % 4, last, other),
