@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from alerts.finding import Finding
-from alerts.judge.incident import REOPEN_SECONDS, Incident, advance
+from alerts.judge.incident import REOPEN_SECONDS, Advance, Incident, advance
 from alerts.window.model import JobWindow, Window
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
@@ -172,6 +172,21 @@ class Rounds:
             after = msgspec.structs.replace(after, incidents=incidents, changes=changes)
         self._metrics.verdicts_held_back.inc(len(judged) - len(verdicts))
         self._metrics.findings_left_out.inc(after.left_out)
+        self._keep(standing, after, now_ns)
+        if self._resting is not None:
+            self._resting.learn(window, findings, arrived.waiting)
+            findings = [*findings, *self._resting.carried()]
+        return Outcome(
+            now_ns=now_ns,
+            findings=findings,
+            verdicts=verdicts,
+            incident_of=after.incident_of,
+            incidents=after.incidents,
+            waiting=tuple(arrived.waiting.values()),
+        )
+
+    def _keep(self, standing: Sequence[Incident], after: Advance, now_ns: int) -> None:
+        """Write what changed; from then on it stands. Raises InventoryError or LostLead."""
         known = {each.id: each for each in standing}
         news = [each for each in after.incidents if known.get(each.id) != each]
         # An incident may open and close at once, long ago: it is kept and not looked at again.
@@ -193,17 +208,6 @@ class Rounds:
             self._standing = None
             raise LostLead
         self._standing = after.incidents
-        if self._resting is not None:
-            self._resting.learn(window, findings, arrived.waiting)
-            findings = [*findings, *self._resting.carried()]
-        return Outcome(
-            now_ns=now_ns,
-            findings=findings,
-            verdicts=verdicts,
-            incident_of=after.incident_of,
-            incidents=after.incidents,
-            waiting=tuple(arrived.waiting.values()),
-        )
 
     def _look_at(self, from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow]) -> Window:
         window = self._panel.look(lambda: self._read(from_ns, to_ns, at_rest))
