@@ -43,7 +43,12 @@ def blame_of(cause: Cause, reason: Reason) -> Blame:
 
 
 def charges_of(incident: Incident) -> list[Charge]:
-    """Each accused thing once, with its largest weight; hosts accused together share the blame."""
+    """Each accused thing once, with its largest weight; hosts accused together share the blame.
+
+    An incident that turned out to be another one accuses its culprit no more.
+    """
+    if incident.became is not None:
+        return []
     verdict = incident.verdict
     blame = blame_of(verdict.cause, verdict.reason)
     culprits = (verdict.culprit, *verdict.accomplices[:CULPRITS_MAX])

@@ -4,26 +4,63 @@ Every few seconds the evaluator judges the last minutes again. Most verdicts the
 with a little more evidence; some give the same trouble another name; some are about what is over.
 `advance` takes the incidents and the new verdicts, and returns the incidents afterwards.
 
-An incident keeps its explanation (cause and culprit) unless another one is clearly more certain, or
-no verdict has repeated its own for a while: the on-call person must not find another name at each
-look. Trouble that comes and goes is one incident. Only evidence from after its end opens a closed
-incident again.
+An incident is one trouble of one culprit. It keeps its explanation (cause, culprit, reason) unless
+another one is clearly more certain, or no verdict has repeated its own for a while: the on-call
+person must not find another name at each look. An explanation by another culprit ends it and begins
+a new one, each with a link to the other; more names of the same culprit do not.
+
+Trouble that comes and goes is one incident of several stretches. Only evidence from after its end
+opens a closed incident again, and only evidence of the same cause, culprit and reason.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 import msgspec
 
-from alerts.judge.agreement import confirms, is_apart, is_bare, leaves_open, refines
+from alerts.judge.agreement import (
+    Says,
+    accuses_another,
+    confirms,
+    is_apart,
+    is_back,
+    is_bare,
+    is_exact,
+    leaves_open,
+    refines,
+    says,
+)
+from alerts.judge.incident_model import (
+    CLOSE_INTERMITTENT_SECONDS,
+    CLOSE_SECONDS,
+    HISTORY_MAX,
+    Advance,
+    Change,
+    Incident,
+    IncidentState,
+    Linked,
+    News,
+    Symptom,
+    Turn,
+    linked_words,
+    noted,
+    settled,
+    with_turn,
+    worded,
+)
 from alerts.judge.names import name_incident, names_of, same_thing
+from alerts.judge.stretches import GAP_SECONDS, of_present, over_all, share_of, with_stretch
 from alerts.signals.replay import grown, stood
 from collector.contract.cause_facts import Family
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Cost, Culprit, Verdict
+from collector.contract.verdict import Cost, Culprit, Verdict
+
+__all__ = [
+    "CLOSE_INTERMITTENT_SECONDS", "CLOSE_SECONDS", "HISTORY_MAX", "Advance", "Change", "Incident",
+    "IncidentState", "Linked", "News", "Symptom", "Turn", "advance", "noted", "standing_verdicts",
+]  # fmt: skip
 
 OPEN_CONFIDENCE = 0.5
 """Below it a verdict is more likely wrong than right: it may support an incident, not begin one."""
@@ -32,11 +69,6 @@ MARGIN = 0.15
 a few hundredths from one evaluation to the next, with the noise of the window."""
 SWITCH_SECONDS = 30
 """An explanation not repeated for this long (six evaluations) gives way, however certain."""
-CLOSE_SECONDS = 60
-"""An incident without evidence for this long is over: an agent that missed some of its reports, or
-a job's checkpoint, is no end."""
-CLOSE_INTERMITTENT_SECONDS = 600
-"""The same for causes that come and go by nature: links flap every few minutes."""
 REOPEN_SECONDS = 1_800
 """Trouble that comes back within half an hour of its end is the same incident."""
 ONSET_SECONDS = 15
@@ -56,103 +88,8 @@ KEPT_MAX = 1_000
 cannot be opened again."""
 SYMPTOMS_KEPT_MAX = 50
 """Other explanations that an incident remembers; more are counted."""
-HISTORY_MAX = 50
-"""Turns of an incident that are kept: the first, and the latest."""
 JOBS_MAX = 100
 """Jobs of one incident, the first that suffered: a switch's outage hits all of a cluster."""
-
-
-class IncidentState(enum.StrEnum):
-    """Whether an incident goes on."""
-
-    OPEN = "open"
-    CLOSED = "closed"
-
-
-class News(enum.StrEnum):
-    """What happened to an incident."""
-
-    OPENED = "opened"
-    UPDATED = "updated"
-    CHANGED = "changed"
-    CLOSED = "closed"
-    REOPENED = "reopened"
-    ASKED = "asked"
-    """The service requested a measurement for it (`alerts.judge.asking`)."""
-    ANSWERED = "answered"
-    """What came of that."""
-
-
-class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change of an incident, and its explanation from then on."""
-
-    time_ns: int
-    news: News
-    cause: Cause
-    culprit: Culprit
-    confidence: float
-    was_cause: Cause | None = None
-    was_culprit: Culprit | None = None
-    note: str = ""
-    """A sentence: what was asked, or what came of it."""
-
-
-class Symptom(msgspec.Struct, frozen=True):
-    """Another explanation of the same trouble, that was merged into it."""
-
-    cause: Cause
-    culprit: Culprit
-
-
-class Incident(msgspec.Struct, frozen=True, kw_only=True):
-    """One trouble, from its first verdict on. Times are unix nanoseconds."""
-
-    id: str
-    """Sorts by time; its last two words are pronounceable over a telephone."""
-    state: IncidentState
-    verdict: Verdict
-    """The latest, or that at the end; ``until_ns`` is None while the incident is open."""
-    first_said_ns: int
-    last_seen_ns: int
-    """The last evidence for it."""
-    confirmed_ns: int
-    closed_ns: int | None = None
-    jobs: tuple[str, ...] = ()
-    symptoms: tuple[Symptom, ...] = ()
-    symptoms_seen: int = 0
-    """How many other explanations were merged into it: all that are kept and, past them, as many
-    as there were in one round."""
-    reopened: int = 0
-    history: tuple[Turn, ...] = ()
-
-    @property
-    def is_open(self) -> bool:
-        return self.state is IncidentState.OPEN
-
-    @property
-    def close_ns(self) -> int:
-        comes_and_goes = self.verdict.cause.facts.comes_and_goes or self.reopened > 0
-        return (CLOSE_INTERMITTENT_SECONDS if comes_and_goes else CLOSE_SECONDS) * NS
-
-
-class Change(msgspec.Struct, frozen=True):
-    """News of an incident, with the incident as it is after it."""
-
-    news: News
-    incident: Incident
-    time_ns: int
-
-
-class Advance(msgspec.Struct, frozen=True):
-    """The result of a round."""
-
-    incidents: list[Incident]
-    """All that are open, and those closed ones that may still be opened again; in order."""
-    changes: list[Change]
-    incident_of: list[str]
-    """For each verdict, in the order given, the incident that it went to; empty: none."""
-    left_out: int
-    """Verdicts that would have been incidents, past OPEN_MAX."""
 
 
 # A round -----------------------------------------------------------------------------------------
@@ -198,7 +135,10 @@ def advance(
 def rank_of(verdict: Verdict) -> tuple[object, ...]:
     """The order in which verdicts are placed: the surest first, then by content."""
     names = sorted(map(str, names_of(verdict.culprit)))
-    return (-verdict.confidence, str(verdict.cause), names, verdict.since_ns, verdict.until_ns or 0)
+    times = (verdict.since_ns, verdict.until_ns or 0)
+    said = (str(verdict.cause), names, *times, str(verdict.reason), verdict.jobs)
+    cost = repr(verdict.costs)
+    return (-verdict.confidence, *said, cost)
 
 
 class Round:
@@ -218,32 +158,62 @@ class Round:
     # --- placing ---------------------------------------------------------------------------------
 
     def confirm(self, verdict: Verdict) -> str:
-        """Give a verdict to the open incident that it confirms; empty if there is none."""
-        for incident in self._standing.values():
-            if not incident.is_open:
-                continue
-            if leaves_open(verdict, incident.verdict):
-                self._persist(incident, verdict)
-                return incident.id
-            if confirms(verdict, incident.verdict):
-                self._update(incident, verdict)
-                return incident.id
+        """Give a verdict to the open incident that it confirms; empty if there is none.
+
+        One that names it exactly comes before one that has more names.
+        """
+        opened = [each for each in self._standing.values() if each.is_open]
+        for is_meant in (is_exact, confirms_or_leaves_open):
+            for incident in opened:
+                if is_meant(verdict, incident.verdict):
+                    self._hear(incident, verdict)
+                    return incident.id
         return ""
 
     def place(self, verdict: Verdict) -> str:
         """Give a verdict to an incident that it may be about, or begin one; empty: neither."""
+        # Of two verdicts on the same trouble the first may just have begun its incident.
+        if known := self.confirm(verdict):
+            return known
         found = self._find(verdict)
         if found is None:
             return self._begin(verdict)
         if not found.is_open:
-            self._return(found, verdict)
-        elif confirms(verdict, found.verdict):
-            self._update(found, verdict)
+            return self._return(found, verdict)
+        if verdict.cause is found.verdict.cause and same_thing(
+            verdict.culprit, found.verdict.culprit
+        ):
+            self._hear(found, verdict)
         elif self._is_live(verdict) and self._prevails(verdict, found):
-            self._change(found, verdict)
+            return self._change(found, verdict)
         else:
             self._merge(found, verdict)
         return found.id
+
+    def _hear(self, incident: Incident, verdict: Verdict) -> None:
+        """A verdict of an incident's own cause, about its culprit."""
+        standing = incident.verdict
+        if leaves_open(verdict, standing):
+            self._persist(incident, verdict)
+            return
+        match says(verdict, standing):
+            case Says.SAME:
+                self._repeat(incident, verdict)
+            case Says.MORE if self._adds(verdict, standing):
+                self._adopt(incident, verdict)
+            case Says.OTHERWISE if self._is_live(verdict) and self._prevails(verdict, incident):
+                self._change(incident, verdict)
+            case Says.OTHERWISE:
+                # Its explanation was not given: after a while it gives way.
+                self._persist(incident, verdict, is_confirmed=False)
+            case _:
+                self._persist(incident, verdict)
+
+    def _adds(self, verdict: Verdict, standing: Verdict) -> bool:
+        """Whether its further names or its reason are sure enough to be taken over."""
+        if verdict.culprit == standing.culprit:
+            return verdict.confidence >= OPEN_CONFIDENCE
+        return verdict.confidence >= standing.confidence and self._is_live(verdict)
 
     def _find(self, verdict: Verdict) -> Incident | None:
         standing = list(self._standing.values())
@@ -262,14 +232,15 @@ class Round:
         return None
 
     def _is_past(self, verdict: Verdict, incident: Incident) -> bool:
-        """Whether a closed incident is meant: the same names, during it or soon after.
+        """Whether a closed incident is meant: its trouble, or what was seen of it before its end.
 
         Its earlier symptoms stay in the window for some minutes, and are still its own.
         """
         closed_ns = incident.closed_ns or incident.last_seen_ns
-        if is_known_symptom(verdict, incident) and self._evidence_ns(verdict) <= closed_ns:
-            return True
-        if not is_named(verdict, incident):
+        if self._evidence_ns(verdict) <= closed_ns:
+            return is_known_symptom(verdict, incident) or is_named(verdict, incident)
+        # What became another incident does not come back: that one has its place.
+        if incident.became is not None or not is_back(verdict, incident.verdict):
             return False
         return verdict.since_ns <= closed_ns + REOPEN_SECONDS * NS
 
@@ -310,6 +281,8 @@ class Round:
         )
 
     def _prevails(self, verdict: Verdict, incident: Incident) -> bool:
+        if self._news.get(incident.id) is News.REOPENED:
+            return False  # what came back is what had gone
         standing = incident.verdict
         if refines(verdict, standing):
             return verdict.confidence >= standing.confidence
@@ -329,54 +302,71 @@ class Round:
         if sum(each.is_open for each in self._standing.values()) >= OPEN_MAX:
             self._left_out += 1
             return ""
-        incident = Incident(
-            id=name_incident(verdict, self._now_ns, self._standing),
-            state=IncidentState.OPEN,
-            verdict=msgspec.structs.replace(verdict, until_ns=None),
-            first_said_ns=self._now_ns,
-            last_seen_ns=self._evidence_ns(verdict),
-            confirmed_ns=self._now_ns,
-            jobs=verdict.jobs[:JOBS_MAX],
-        )
+        incident = self._new(verdict)
         self._keep(incident, News.OPENED)
         return incident.id
 
-    def _update(self, incident: Incident, verdict: Verdict) -> None:
-        old = incident.verdict
-        is_better = verdict.confidence >= old.confidence or self._is_live(verdict)
-        base = verdict if is_better else old
-        joined = msgspec.structs.replace(
-            base,
-            culprit=old.culprit,
-            reason=verdict.reason if verdict.confidence >= old.confidence else old.reason,
-            confidence=max(old.confidence, verdict.confidence),
-            since_ns=self._since(old, verdict),
-            until_ns=old.until_ns,
-            jobs=join(old.jobs, verdict.jobs),
-            costs=self._costs(incident, verdict),
-        )
-        self._keep(
-            msgspec.structs.replace(
-                incident,
-                verdict=joined,
-                last_seen_ns=max(incident.last_seen_ns, self._evidence_ns(verdict)),
-                confirmed_ns=self._now_ns,
-                jobs=join(incident.jobs, verdict.jobs),
-            )
+    def _new(self, verdict: Verdict) -> Incident:
+        evidence_ns = self._evidence_ns(verdict)
+        said = verdict
+        if verdict.until_ns is not None:
+            said = worded(msgspec.structs.replace(verdict, until_ns=None))
+        return Incident(
+            id=name_incident(verdict, self._now_ns, self._standing),
+            state=IncidentState.OPEN,
+            verdict=said,
+            first_said_ns=self._now_ns,
+            last_seen_ns=evidence_ns,
+            confirmed_ns=self._now_ns,
+            jobs=verdict.jobs[:JOBS_MAX],
+            seen_first_ns=evidence_ns,
         )
 
-    def _persist(self, incident: Incident, verdict: Verdict) -> None:
+    def _repeat(self, incident: Incident, verdict: Verdict) -> None:
+        """The same explanation again: the newer evidence stands, with the names that are known."""
+        old = incident.verdict
+        is_better = verdict.confidence >= old.confidence or self._is_live(verdict)
+        said = msgspec.structs.replace(verdict, culprit=old.culprit) if is_better else old
+        self._say(incident, said, verdict)
+
+    def _adopt(self, incident: Incident, verdict: Verdict) -> None:
+        """The verdict's explanation from now on, all of it."""
+        old = incident.verdict
+        is_other = old.culprit != verdict.culprit or old.cause is not verdict.cause
+        self._say(incident, verdict, verdict, News.CHANGED if is_other else None)
+
+    def _persist(self, incident: Incident, verdict: Verdict, *, is_confirmed: bool = True) -> None:
         """It goes on and costs more; what is said of it stays."""
-        costs = self._costs(incident, verdict)
-        self._keep(
-            msgspec.structs.replace(
-                incident,
-                verdict=msgspec.structs.replace(incident.verdict, costs=costs),
-                last_seen_ns=max(incident.last_seen_ns, self._evidence_ns(verdict)),
-                confirmed_ns=self._now_ns,
-                jobs=join(incident.jobs, verdict.jobs),
-            )
+        self._say(incident, incident.verdict, verdict, is_confirmed=is_confirmed)
+
+    def _say(
+        self,
+        incident: Incident,
+        said: Verdict,
+        verdict: Verdict,
+        news: News | None = None,
+        *,
+        is_confirmed: bool = True,
+    ) -> None:
+        """Keep an incident that goes on, explained as ``said``; the new evidence is a verdict's."""
+        after = self._seen(incident, verdict)
+        old = after.verdict
+        explanation = msgspec.structs.replace(
+            said,
+            # Another reason makes the standing one no surer.
+            confidence=max(old.confidence, (verdict if is_confirmed else said).confidence),
+            since_ns=old.since_ns,
+            until_ns=old.until_ns,
+            jobs=join(old.jobs, verdict.jobs),
+            costs=old.costs,
         )
+        after = msgspec.structs.replace(
+            after,
+            verdict=explanation,
+            confirmed_ns=self._now_ns if is_confirmed else after.confirmed_ns,
+            jobs=join(incident.jobs, verdict.jobs),
+        )
+        self._keep(after, news)
 
     def _merge(self, incident: Incident, verdict: Verdict) -> None:
         symptom = Symptom(verdict.cause, verdict.culprit)
@@ -386,70 +376,94 @@ class Round:
         elif symptom not in kept:
             self._overflow.setdefault(incident.id, set()).add(symptom)
         seen = len(kept) + len(self._overflow.get(incident.id, ()))
-        evidence_ns = incident.last_seen_ns
+        after = incident
         if is_named(verdict, incident) or self._is_its_slowness(verdict, incident):
-            evidence_ns = max(evidence_ns, self._evidence_ns(verdict))
+            after = self._seen(incident, msgspec.structs.replace(verdict, costs=()))
         self._keep(
             msgspec.structs.replace(
-                incident,
-                last_seen_ns=evidence_ns,
+                after,
                 jobs=join(incident.jobs, verdict.jobs),
                 symptoms=kept,
                 symptoms_seen=max(seen, incident.symptoms_seen),
             )
         )
 
-    def _change(self, incident: Incident, verdict: Verdict) -> None:
+    def _change(self, incident: Incident, verdict: Verdict) -> str:
+        """Another explanation prevails. By another culprit it is another incident; its id."""
         old = incident.verdict
         left = Symptom(old.cause, old.culprit)
-        kept = tuple(each for each in incident.symptoms if each != left)
-        explanation = msgspec.structs.replace(
-            verdict,
-            since_ns=self._since(old, verdict),
-            until_ns=None,
-            jobs=join(old.jobs, verdict.jobs),
-            costs=self._costs(incident, verdict),
-        )
+        new = Symptom(verdict.cause, verdict.culprit)
+        kept = tuple(each for each in incident.symptoms if each not in (left, new))
+        if left != new:
+            kept = (left, *kept)[:SYMPTOMS_KEPT_MAX]
+        if accuses_another(verdict, old):
+            return self._become(incident, verdict, kept)
         changed = msgspec.structs.replace(
             incident,
-            verdict=explanation,
-            last_seen_ns=max(incident.last_seen_ns, self._evidence_ns(verdict)),
-            confirmed_ns=self._now_ns,
-            jobs=join(incident.jobs, verdict.jobs),
-            symptoms=(left, *kept)[:SYMPTOMS_KEPT_MAX],
-            symptoms_seen=max(incident.symptoms_seen, min(len(kept) + 1, SYMPTOMS_KEPT_MAX)),
+            # How sure the old explanation was says nothing of the new one.
+            verdict=msgspec.structs.replace(old, confidence=0.0),
+            symptoms=kept,
+            symptoms_seen=max(incident.symptoms_seen, len(kept)),
         )
-        self._keep(changed, News.CHANGED)
+        self._say(changed, verdict, verdict, News.CHANGED)
+        return incident.id
 
-    def _return(self, incident: Incident, verdict: Verdict) -> None:
+    def _become(self, incident: Incident, verdict: Verdict, symptoms: tuple[Symptom, ...]) -> str:
+        """End an incident, and begin the one that its trouble turned out to be; its id."""
+        new = msgspec.structs.replace(
+            self._new(verdict),
+            symptoms=symptoms,
+            symptoms_seen=max(incident.symptoms_seen, len(symptoms)),
+            taken_for=incident.link,
+            first_incident=incident.first_incident or incident.id,
+        )
+        ended = msgspec.structs.replace(
+            incident, state=IncidentState.CLOSED, closed_ns=self._now_ns, became=new.link
+        )
+        self._keep(settled(ended), News.CLOSED)
+        self._keep(new, News.OPENED)
+        return new.id
+
+    def _return(self, incident: Incident, verdict: Verdict) -> str:
         """A verdict on a closed incident: later evidence reopens it, else it only came late."""
         closed_ns = incident.closed_ns or incident.last_seen_ns
         if self._evidence_ns(verdict) <= closed_ns:
-            if confirms(verdict, incident.verdict):
-                self._update(incident, verdict)
-                self._keep(settled(self._standing[incident.id]))
-            return
+            if incident.became is None and confirms(verdict, incident.verdict):
+                self._repeat_late(incident, verdict)
+            return incident.id
         if verdict.confidence < OPEN_CONFIDENCE:
-            return
+            return incident.id
         back = msgspec.structs.replace(
-            incident,
+            self._after_gap(incident, max(verdict.since_ns, closed_ns), closed_ns),
             state=IncidentState.OPEN,
-            verdict=msgspec.structs.replace(incident.verdict, until_ns=None),
             closed_ns=None,
             reopened=incident.reopened + 1,
         )
-        if confirms(verdict, back.verdict):
-            self._update(back, verdict)
-        else:
-            self._change(back, verdict)
+        back = msgspec.structs.replace(
+            back, verdict=msgspec.structs.replace(back.verdict, until_ns=None)
+        )
+        self._hear(back, verdict)
         self._keep(self._standing[incident.id], News.REOPENED)
+        return incident.id
+
+    def _repeat_late(self, incident: Incident, verdict: Verdict) -> None:
+        """Evidence from before an incident's end that came after it."""
+        if says(verdict, incident.verdict) is Says.SAME:
+            self._repeat(incident, verdict)
+        else:
+            self._persist(incident, verdict)
+        self._keep(settled(self._standing[incident.id]))
 
     def _keep(self, incident: Incident, news: News | None = None) -> None:
+        if incident.id in self._standing:
+            # What is said follows what is known: no sentence of an earlier state stays.
+            said = worded(incident.verdict)
+            incident = msgspec.structs.replace(incident, verdict=said)
         self._standing[incident.id] = incident
         # All changes of an incident in one round are one piece of news: the first.
         if news is not None:
             self._news.setdefault(incident.id, news)
-            if news is News.REOPENED:
+            if news in (News.REOPENED, News.CLOSED):
                 self._news[incident.id] = news
 
     # --- times and costs -------------------------------------------------------------------------
@@ -470,18 +484,49 @@ class Round:
             return new.since_ns
         return min(old.since_ns, new.since_ns)
 
-    def _costs(self, incident: Incident, verdict: Verdict) -> tuple[Cost, ...]:
-        """What it has cost so far, for each job.
+    def _seen(self, incident: Incident, verdict: Verdict) -> Incident:
+        """The incident with the time of a verdict's evidence, and with its cost.
 
-        A window shows only its own cost. For an incident that began before it, the time since the
-        last round is added at the rate that the window shows.
+        Evidence past a gap begins a new stretch. What lies before the present one is no part of it.
         """
-        total = {cost.job: cost for cost in incident.verdict.costs}
-        elapsed_s = max(0, self._evidence_ns(verdict) - incident.last_seen_ns) / NS
+        evidence_ns = self._evidence_ns(verdict)
+        if evidence_ns < max(
+            incident.verdict.since_ns - GAP_SECONDS * NS, incident.earlier.over_ns
+        ):
+            return incident
+        if verdict.since_ns > incident.last_seen_ns + GAP_SECONDS * NS:
+            incident = self._after_gap(incident, verdict.since_ns, incident.last_seen_ns)
+        old = incident.verdict
+        first_ns = min(incident.seen_first_ns or evidence_ns, evidence_ns)
+        since_ns = max(min(self._since(old, verdict), first_ns), incident.earlier.over_ns)
+        last_ns = max(incident.last_seen_ns, evidence_ns)
+        elapsed_s = max(0, evidence_ns - incident.last_seen_ns) / NS
+        present = of_present(old.costs, incident.earlier)
         for cost in verdict.costs:
-            known = total.get(cost.job)
-            total[cost.job] = cost if known is None else grown(known, cost, elapsed_s)
-        return tuple(total[job] for job in sorted(total))[:JOBS_MAX]
+            own = part_since(cost, verdict.since_ns, since_ns, evidence_ns)
+            known = present.get(cost.job)
+            present[cost.job] = own if known is None else grown(known, own, elapsed_s)
+        # What it has cost is a counter, which does not fall: it began early enough for that.
+        longest_s = max((cost.lost_seconds for cost in present.values()), default=0.0)
+        since_ns = max(min(since_ns, last_ns - round(longest_s * NS)), incident.earlier.over_ns)
+        costs = over_all(present, incident.earlier, last_ns - since_ns)[:JOBS_MAX]
+        return msgspec.structs.replace(
+            incident,
+            verdict=msgspec.structs.replace(old, since_ns=since_ns, costs=costs),
+            last_seen_ns=last_ns,
+            seen_first_ns=first_ns,
+        )
+
+    def _after_gap(self, incident: Incident, since_ns: int, over_ns: int) -> Incident:
+        """The incident at the start of a new stretch, with no evidence in it yet."""
+        verdict = incident.verdict
+        return msgspec.structs.replace(
+            incident,
+            earlier=with_stretch(incident.earlier, incident.present, verdict.costs, over_ns),
+            verdict=msgspec.structs.replace(verdict, since_ns=since_ns),
+            last_seen_ns=since_ns,
+            seen_first_ns=0,
+        )
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -493,10 +538,17 @@ class Round:
                 self._go_on(incident, partial(stood_in, jobs))
 
     def stay_late(self, late: Collection[Culprit]) -> None:
-        """Incidents of culprits that still come late: they go on, at the same cost rate."""
+        """Incidents of culprits that still come late: they go on, at the same cost rate.
+
+        They were late for all of the window; of a gap before it nothing is known.
+        """
         for incident in self._open_of(Family.RANK):
             if any(same_thing(one, incident.verdict.culprit) for one in late):
-                self._go_on(incident, lambda cost, seconds: grown(cost, cost, seconds))
+                last_ns = incident.last_seen_ns
+                from_ns = self._seen_from_ns or last_ns
+                is_gap = from_ns > last_ns + GAP_SECONDS * NS
+                on = self._after_gap(incident, from_ns, last_ns) if is_gap else incident
+                self._go_on(on, lambda cost, seconds: grown(cost, cost, seconds))
 
     def _open_of(self, family: Family) -> list[Incident]:
         return [
@@ -517,6 +569,7 @@ class Round:
                 verdict=msgspec.structs.replace(incident.verdict, costs=costs),
                 last_seen_ns=self._now_ns,
                 confirmed_ns=self._now_ns,
+                seen_first_ns=incident.seen_first_ns or self._now_ns,
             )
         )
 
@@ -526,11 +579,13 @@ class Round:
         kept = []
         for incident in self._standing.values():
             now = incident
+            before = self._before.get(now.id)
             news = self._news.get(now.id)
             is_over = self._now_ns - now.last_seen_ns >= now.close_ns
             is_over = is_over and unjudged.isdisjoint(now.jobs)
             if news is not None:
-                now = with_turn(now, news, self._before.get(now.id), self._now_ns)
+                was = None if before is None else before.verdict
+                now = with_turn(now, news, was, self._now_ns, link_note(now, news))
                 if not (is_over and now.is_open):
                     changes.append(Change(news, now, self._now_ns))
             if now.is_open and is_over:
@@ -538,14 +593,34 @@ class Round:
                 now = settled(
                     msgspec.structs.replace(now, state=IncidentState.CLOSED, closed_ns=self._now_ns)
                 )
-                now = with_turn(now, News.CLOSED, now, self._now_ns)
+                now = with_turn(now, News.CLOSED, None, self._now_ns)
                 changes.append(Change(News.CLOSED, now, self._now_ns))
-            elif news is None and (before := self._before.get(now.id)) and is_news(before, now):
+            elif news is None and before is not None and is_news(before, now):
                 changes.append(Change(News.UPDATED, now, self._now_ns))
             closed_ns = now.closed_ns or self._now_ns
             if now.is_open or self._now_ns - closed_ns <= REOPEN_SECONDS * NS:
                 kept.append(now)
         return Advance(forget_oldest(kept), changes, incident_of, self._left_out)
+
+
+def link_note(incident: Incident, news: News) -> str:
+    """What an incident was taken for, or turned out to be; empty where that is not the news."""
+    if news is News.CLOSED and incident.became is not None:
+        return f"It turned out to be {linked_words(incident.became)}."
+    if news is News.OPENED and incident.taken_for is not None:
+        return f"It was first taken for {linked_words(incident.taken_for)}."
+    return ""
+
+
+def confirms_or_leaves_open(verdict: Verdict, standing: Verdict) -> bool:
+    return leaves_open(verdict, standing) or confirms(verdict, standing)
+
+
+def part_since(cost: Cost, from_ns: int, since_ns: int, to_ns: int) -> Cost:
+    """A verdict's cost, of which only what lies after ``since_ns`` counts."""
+    if since_ns <= from_ns or to_ns <= from_ns:
+        return cost
+    return share_of(cost, max(0, to_ns - since_ns) / (to_ns - from_ns))
 
 
 def is_named(verdict: Verdict, incident: Incident) -> bool:
@@ -579,59 +654,8 @@ def forget_oldest(incidents: list[Incident]) -> list[Incident]:
     return [each for each in incidents if each.id not in dropped]
 
 
-def settled(incident: Incident) -> Incident:
-    """A closed incident whose verdict ends when it was last seen."""
-    ended = msgspec.structs.replace(incident.verdict, until_ns=incident.last_seen_ns)
-    return msgspec.structs.replace(incident, verdict=ended)
-
-
 def join(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*old, *new)))[:JOBS_MAX]
-
-
-def with_turn(incident: Incident, news: News, before: Incident | None, now_ns: int) -> Incident:
-    """With one more line in its history; past HISTORY_MAX an old one is dropped."""
-    verdict = incident.verdict
-    has_changed = before is not None and (before.verdict.cause, before.verdict.culprit) != (
-        verdict.cause,
-        verdict.culprit,
-    )
-    turn = Turn(
-        time_ns=now_ns,
-        news=news,
-        cause=verdict.cause,
-        culprit=verdict.culprit,
-        confidence=verdict.confidence,
-        was_cause=before.verdict.cause if before is not None and has_changed else None,
-        was_culprit=before.verdict.culprit if before is not None and has_changed else None,
-    )
-    return with_line(incident, turn)
-
-
-def noted(
-    incident: Incident, news: News, note: str, now_ns: int, said: Verdict | None = None
-) -> Incident:
-    """With a line in its history that changes no explanation; ``said``: what was said then."""
-    verdict = incident.verdict if said is None else said
-    turn = Turn(
-        time_ns=now_ns,
-        news=news,
-        cause=verdict.cause,
-        culprit=verdict.culprit,
-        confidence=verdict.confidence,
-        note=note,
-    )
-    return with_line(incident, turn)
-
-
-def with_line(incident: Incident, turn: Turn) -> Incident:
-    history = (*incident.history, turn)
-    if len(history) > HISTORY_MAX:
-        # What was asked stays: an incident asks once.
-        places = range(1, len(history))
-        dropped = next(one for one in places if history[one].news is not News.ASKED)
-        history = (*history[:dropped], *history[dropped + 1 :])
-    return msgspec.structs.replace(incident, history=history)
 
 
 def is_news(before: Incident, after: Incident) -> bool:

@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from alerts.judge.incident import Incident
+from alerts.judge.incident_model import linked_words
 from alerts.judge.words import cost as cost_words
 from alerts.rulebook.model import INCIDENT_LABEL, INHIBITED_BY, Alert
 from collector.contract.cause_facts import Family
 from collector.contract.units import NS
 from collector.contract.verdict import Culprit
 
+TAKEN_FOR, BECAME = "taken_for", "became"
+"""Annotations: what an incident was first taken for, and what it turned out to be."""
 SCOPE_LABEL, THEME_LABEL = "scope", "theme"
 """Labels of every alert of the pack: which labels name its thing, and what kind of trouble it is.
 A rule without them is never taken for a symptom."""
@@ -109,7 +112,7 @@ def mark(alert: Alert, covered: Iterable[tuple[Incident, Sequence[Covered]]]) ->
     annotations = {name: text for name, text in alert.annotations.items() if name != INHIBITED_BY}
     if not labels.get(INCIDENT_LABEL):
         for incident, things in covered:
-            is_older = alert.active_ns < incident.verdict.since_ns - ONSET_SECONDS * NS
+            is_older = alert.active_ns < incident.first_since_ns - ONSET_SECONDS * NS
             if not is_older and any(thing.has(labels) for thing in things):
                 annotations[INHIBITED_BY] = incident.id
                 break
@@ -129,6 +132,8 @@ def told(alert: Alert, incidents: Mapping[str, Incident], external_url: str) -> 
         "action": verdict.action,
         "cost": cost_words(verdict.costs) if verdict.costs else "",
         "evidence_url": f"{external_url.rstrip('/')}/v1/incidents/{incident.id}",
+        TAKEN_FOR: linked_words(incident.taken_for) if incident.taken_for is not None else "",
+        BECAME: linked_words(incident.became) if incident.became is not None else "",
     }
     annotations = {**alert.annotations, **{name: text for name, text in added.items() if text}}
     return msgspec.structs.replace(alert, annotations=annotations)

@@ -12,6 +12,9 @@ from collector.contract.identity import Labels
 ALERT_NAME = "alertname"
 INCIDENT_LABEL = "incident"
 """The label of an alert that is about an incident: its id."""
+FIRST_INCIDENT_LABEL = "first_incident"
+"""The label of an alert that is about an incident: the first in the row of incidents that became
+each other. All of a row is one page."""
 INHIBITED_BY = "inhibited_by"
 """The annotation of an alert that an incident explains: the incident's id. An annotation, because
 a label would make it another alert."""

@@ -5,7 +5,8 @@ incident, or those with the same labels (`group_by`). Its first notice goes out 
 first alert, so that the others can join. The receiver gets further notices on changes, at most one
 an interval; without changes after the much longer repeat interval; and a last one when it is over.
 
-An incident is one page: alerts that join it later are no news. Only another culprit is.
+An incident is one page: alerts that join it later are no news. Only another culprit is, and an
+incident that turns out to be another one stays the same page.
 
 A receiver that got a firing alert also gets its end, even if the alert was silenced or explained by
 an incident meanwhile; in between it is not mentioned again. Alerts that this process has not
@@ -22,7 +23,13 @@ from hashlib import blake2b
 
 import msgspec
 
-from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL, Alert, AlertState
+from alerts.rulebook.model import (
+    ALERT_NAME,
+    FIRST_INCIDENT_LABEL,
+    INCIDENT_LABEL,
+    Alert,
+    AlertState,
+)
 from collector.contract.identity import Labels, canonical_labels
 from collector.contract.units import NS
 
@@ -174,6 +181,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     ends_ns: int | None = None
     """None: it fires."""
     expression: str = ""
+    is_kept: bool = False
+    """Its expression holds no longer, and it fires on for a while (`keep_firing_for`)."""
 
     @property
     def fingerprint(self) -> str:
@@ -192,6 +201,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
             starts_ns=alert.active_ns if alert.fired_ns is None else alert.fired_ns,
             ends_ns=alert.resolved_ns if alert.state is AlertState.INACTIVE else None,
             expression=one.expression,
+            is_kept=alert.keep_firing_since_ns is not None,
         )
 
 
@@ -373,8 +383,11 @@ def open_talk(key: str, group: Gathered, now_ns: int) -> Talk:
 
 
 def group_labels(route: Route, labels: Mapping[str, str]) -> Labels:
-    """The labels that alerts of one talk share: their incident, or those of the route."""
-    if incident := labels.get(INCIDENT_LABEL):
+    """The labels that alerts of one talk share: their incident, or those of the route.
+
+    Incidents that became each other are one talk, under the name of the first.
+    """
+    if incident := labels.get(FIRST_INCIDENT_LABEL) or labels.get(INCIDENT_LABEL):
         return ((INCIDENT_LABEL, incident),)
     return canonical_labels({name: labels.get(name, "") for name in route.group_by})
 
@@ -512,9 +525,9 @@ def notice_id(talk: Talk) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def importance(line: Line) -> tuple[bool, int, Labels]:
-    """Sorts the more severe, then the older, first."""
-    return (not line.is_critical, line.starts_ns, line.labels)
+def importance(line: Line) -> tuple[bool, bool, int, Labels]:
+    """Sorts the more severe first, then what holds now, then the older."""
+    return (not line.is_critical, line.is_kept, line.starts_ns, line.labels)
 
 
 def explanation_of(firing: Sequence[Standing]) -> str:

@@ -104,7 +104,8 @@ def no_patterns(pattern: str, text: str) -> bool:
 def page_of(notice: Notice, incidents: dict[str, Incident]) -> Page:
     """A page, with its incident's verdict at that time."""
     firing = [line for line in notice.lines if line.ends_ns is None]
-    number = dict(notice.group_labels).get(INCIDENT_LABEL, "")
+    named = dict(firing[0].labels if firing else notice.group_labels)
+    number = named.get(INCIDENT_LABEL, "")
     incident = incidents.get(number)
     return Page(
         sent_ns=notice.planned_ns,

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Query, Response
 
-from alerts.judge.incident import Incident, IncidentState
+from alerts.judge.incident import IncidentState
 from api.base.limits import PAGE_DEFAULT
 from api.base.times import parse_moment
 from api.http.context import Parts
@@ -17,7 +17,7 @@ from api.http.routes.shared.answers import answer, documented
 from api.http.routes.shared.find import find_incident
 from api.http.routes.shared.paging import After, Limit
 from api.http.routes.shared.parameters import CauseAsked, Name
-from api.http.routes.shared.shown import IncidentOut
+from api.http.routes.shared.shown import IncidentOut, IncidentWhole
 
 router = APIRouter(tags=["verdicts"])
 
@@ -69,8 +69,9 @@ async def incidents(  # noqa: PLR0913, PLR0917 - the question's parameters
 @router.get(
     "/v1/incidents/{incident}",
     summary="One trouble with its evidence and its story",
-    **documented(Incident, "The incident; `verdict` is what stands now."),
+    **documented(IncidentWhole, "The incident; `verdict` is what stands now."),
 )
 async def incident(incident: str, parts: Parts) -> Response:
     """Verdict, evidence, victims, what was ruled out, costs, and how the explanation changed."""
-    return answer(await asyncio.to_thread(find_incident, parts, incident))
+    story = await asyncio.to_thread(find_incident, parts, incident)
+    return answer(IncidentWhole.of(story))

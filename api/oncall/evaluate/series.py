@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from alerts.finding import Finding
 from alerts.judge.incident import Incident
 from alerts.rulebook.inhibit import SCOPE_LABEL, covered_by
+from alerts.rulebook.model import FIRST_INCIDENT_LABEL
 from api.oncall.evaluate.arrivals import NotJudged
 from api.promql.fetch import STALE_BITS
 from collector.contract.model import Sample, Series
@@ -74,6 +75,8 @@ def incident_samples(incident: Incident, now_ns: int) -> Iterator[Sample]:
         "reason": str(verdict.reason),
         **culprit_labels(verdict.culprit),
     }
+    if incident.first_incident:
+        named[FIRST_INCIDENT_LABEL] = incident.first_incident
     for job in incident.jobs[:INCIDENT_JOBS_MAX] or ("",):
         labels = {**named, "job": job} if job else named
         yield Sample(Series("fabric_incident", labels), verdict.confidence, now_ns)

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
+from alerts.rulebook.inhibit import BECAME, TAKEN_FOR
 from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL
 from alerts.rulebook.notices import CULPRIT_LABELS, SEVERITY_LABEL, Line, Notice, Status, Why
 from api.base import times
@@ -103,6 +104,8 @@ def say(notice: Notice, external_url: str) -> Wording:
         "Until": rfc3339(first.ends_ns) if first and first.ends_ns is not None else "",
         "Cost": notes.get(COST, ""),
         "What to do": notes.get(ACTION, ""),
+        "First taken for": notes.get(TAKEN_FOR, ""),
+        "Turned out to be": notes.get(BECAME, ""),
         "More": notes.get(DESCRIPTION, ""),
         "Alert": clean(name, 100) + severity_words(labels),
         "Incident": labels.get(INCIDENT_LABEL, ""),
@@ -166,9 +169,18 @@ def other_lines(notice: Notice) -> tuple[str, ...]:
         labels = dict(line.labels)
         state = "firing" if line.ends_ns is None else "resolved"
         text = line.annotations.get(SUMMARY) or who(labels)
+        if became := line.annotations.get(BECAME):
+            text = f"{who(labels)} turned out to be {became}"
         lines.append(clean(f"{state}: {labels.get(ALERT_NAME, '')} {text}", 200))
     rest = len(notice.lines) - 1 - len(lines) + notice.left_out
     return (*lines, f"and {rest} more") if rest > 0 else tuple(lines)
+
+
+def silenced(notice: Notice) -> Labels:
+    """What a silence of this notice matches: its present incident, or the group's labels."""
+    first = dict(notice.lines[0].labels) if notice.lines else {}
+    incident = first.get(INCIDENT_LABEL, "")
+    return ((INCIDENT_LABEL, incident),) if incident else notice.group_labels
 
 
 def silence_body(labels: Labels) -> str:
@@ -188,7 +200,7 @@ def plain_text(notice: Notice, external_url: str) -> str:
         lines += ["", *wording.others]
     lines += ["", *(f"{key}: {link}" for key, link in wording.links)]
     if external_url:
-        lines.append(f"  (POST there: {clean(silence_body(notice.group_labels), 1_000)})")
+        lines.append(f"  (POST there: {clean(silence_body(silenced(notice)), 1_000)})")
     lines += ["", f"Notice {notice.id}, number {notice.number} of its group."]
     return "\n".join(lines) + "\n"
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from alerts.judge.incident import OPEN_MAX, IncidentState
+from alerts.judge.incident import OPEN_MAX, Incident, IncidentState
 from alerts.rulebook.inhibit import explained, told
-from alerts.rulebook.model import Alert
+from alerts.rulebook.model import Alert, AlertState
 from api.data.inventory.incidents import IncidentQuery
 from api.data.inventory.repository import Inventory
 from api.oncall.rules.evaluate import Explain
 from dashboards.grafana.links import ANNOTATION, board_link
 
+ENDED_MAX = 20
+"""Ended incidents that one round looks up, one by one."""
 STANDING = IncidentQuery(state=IncidentState.OPEN)
 
 
@@ -25,9 +27,23 @@ def explain_by_incidents(inventory: Inventory, external_url: str) -> Explain:
             return alerts
         standing = inventory.incidents.page(STANDING, limit=OPEN_MAX)
         by_id = {each.id: each for each in standing}
+        by_id |= ended_lately(inventory, alerts, by_id)
         return [told(each, by_id, external_url) for each in explained(alerts, standing)]
 
     return explain
+
+
+def ended_lately(
+    inventory: Inventory, alerts: Sequence[Alert], standing: Mapping[str, Incident]
+) -> dict[str, Incident]:
+    """Incidents that are over and whose alerts fire on for a while: some became others."""
+    names = {
+        each.incident
+        for each in alerts
+        if each.incident not in standing and each.state is AlertState.FIRING
+    }
+    found = (inventory.incidents.get(name) for name in sorted(names - {""})[:ENDED_MAX])
+    return {each.id: each for each in found if each is not None and each.became is not None}
 
 
 def with_dashboards(explain: Explain, grafana_url: str) -> Explain:

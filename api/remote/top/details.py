@@ -29,9 +29,8 @@ def details(
         why = picture.problems.get("incident", "asking …")
         return indent(wrap(why, width - 4, QUIET))
     verdict = detail.verdict
-    end_s = picture.time_s if verdict.until_ns is None else verdict.until_ns / NS
     since_s = verdict.since_ns / NS
-    lasts = words.span(end_s - since_s)
+    lasts = words.span(detail.lasted_seconds)
     begun = words.moment(since_s, picture.time_s, zone)
     state = "going on" if verdict.until_ns is None else "over"
     head = Text.assemble(
@@ -43,7 +42,7 @@ def details(
     return [
         head,
         *indent(wrap(f"{state}, since {begun} ({lasts}) · {detail.id}", width - 4, QUIET)),
-        *section("", [verdict.summary], width),
+        *section("", [verdict.summary, *links(detail)], width),
         *section("do", [verdict.action], width),
         *section("undecided", undecided(verdict), width),
         *section("cost", [cost(each) for each in verdict.costs], width),
@@ -52,6 +51,16 @@ def details(
         *section("victims, who only look guilty", named(verdict.victims), width),
         *section("ruled out", ruled_out(verdict), width),
         *section("how it went", turns(detail, picture.time_s, zone), width),
+    ]
+
+
+def links(detail: Detail) -> list[str]:
+    """What the trouble was taken for before, and what it turned out to be."""
+    both = (("first taken for", detail.taken_for), ("turned out to be", detail.became))
+    return [
+        f"{words_} {cause_words(link.cause)} of {words.culprit(link.culprit)}, {link.incident}"
+        for words_, link in both
+        if link is not None
     ]
 
 

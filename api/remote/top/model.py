@@ -40,6 +40,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Whose details are wanted; empty for none."""
 
 
+class Linked(msgspec.Struct, frozen=True, kw_only=True):
+    """Another incident of the same trouble."""
+
+    incident: str
+    cause: str
+    culprit: Culprit
+
+
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """An incident in short, as `GET /v1/incidents` lists it."""
 
@@ -54,9 +62,12 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[str, ...] = ()
     until_ns: int | None = None
     closed_ns: int | None = None
+    lasted_seconds: float = 0.0
+    """In which it was confirmed."""
     victims: int = 0
     lost_seconds: float = 0.0
     gpu_hours: float = 0.0
+    became: Linked | None = None
 
     @property
     def is_open(self) -> bool:
@@ -102,6 +113,9 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Judgement
     jobs: tuple[str, ...] = ()
     history: tuple[Turn, ...] = ()
+    lasted_seconds: float = 0.0
+    taken_for: Linked | None = None
+    became: Linked | None = None
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):

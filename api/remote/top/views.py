@@ -307,7 +307,7 @@ def block(one: Incident, stage: Stage, *, is_selected: bool) -> list[Text]:
     head.append(f"  {words.culprit(one.culprit)}", "bold")
     head.append(f"  {words.share(one.confidence)} sure")
     since_s = one.since_ns / NS
-    lasts = words.span(stage.now_s - since_s)
+    lasts = words.span(one.lasted_seconds)
     text = f"since {words.moment(since_s, stage.now_s, stage.zone)} ({lasts})"
     if one.gpu_hours:
         text += f" · lost {words.span(one.lost_seconds)}, {one.gpu_hours:.1f} GPU hours"
@@ -324,10 +324,14 @@ def block(one: Incident, stage: Stage, *, is_selected: bool) -> list[Text]:
 
 def over(one: Incident, stage: Stage, *, is_selected: bool) -> Text:
     end_s = (one.until_ns or one.closed_ns or one.since_ns) / NS
-    lasted = words.span(end_s - one.since_ns / NS)
+    lasted = words.span(one.lasted_seconds)
     line = Text(MARK if is_selected else NO_MARK, SELECTED if is_selected else "")
     line.append(f"{words.moment(end_s, stage.now_s, stage.zone)}  {cause_words(one.cause)}  ")
-    return line.append(f"{words.culprit(one.culprit)}  lasted {lasted}")
+    return line.append(f"{words.culprit(one.culprit)}  lasted {lasted}{became(one)}")
+
+
+def became(one: Incident) -> str:
+    return f", became {one.became.incident}" if one.became is not None else ""
 
 
 def jobs_of(one: Incident) -> str:

@@ -21,7 +21,7 @@ from alerts.health.judge import (
 )
 from alerts.health.lemon import LEMON_FROM, lemon_score, usual_count
 from alerts.health.model import SEVERITY, Charge, HealthState, Hold, Standing, Target
-from alerts.judge.incident import Incident, IncidentState
+from alerts.judge.incident import Incident, IncidentState, Linked
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason, Verdict
 
@@ -90,6 +90,13 @@ def standing_of(*incidents: Incident, target: Target = HOST) -> Standing:
 
 
 # --- which components a verdict charges ---------------------------------------------------------
+
+
+def test_what_turned_out_to_be_another_incident_charges_its_culprit_no_more() -> None:
+    accusing = incident(Cause.STRAGGLER, AT_GPU, Reason.GPU_ERROR, ended_ns=NOW)
+    assert charges_of(accusing)
+    other = Linked(incident="other", cause=Cause.SLOW_LINK, culprit=AT_NIC)
+    assert charges_of(msgspec.structs.replace(accusing, became=other)) == []
 
 
 def test_every_verdict_has_a_weight_and_none_counts_more_than_itself() -> None:

@@ -3,11 +3,12 @@
 import itertools
 import random
 import re
+from typing import Any
 
 import msgspec
 import pytest
 
-from alerts.judge import incident
+from alerts.judge import incident, words
 from alerts.judge.incident import (
     CLOSE_INTERMITTENT_SECONDS,
     CLOSE_SECONDS,
@@ -25,8 +26,19 @@ from alerts.judge.incident import (
     advance,
     standing_verdicts,
 )
+from alerts.judge.stretches import STRETCHES_KEPT_MAX
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, Verdict
+from collector.contract.verdict import (
+    Cause,
+    Cost,
+    Culprit,
+    Evidence,
+    MeasurementKind,
+    Reason,
+    Suspected,
+    Undecided,
+    Verdict,
+)
 
 START_NS = 1_794_700_000 * NS
 NIC = Culprit(host="node3", device="mlx5_0", port="1", switch="leaf1", switch_port="p3")
@@ -79,6 +91,10 @@ class Story:
     def only(self) -> Incident:
         assert len(self.incidents) == 1
         return self.incidents[0]
+
+    def only_open(self) -> Incident:
+        (found,) = [each for each in self.incidents if each.is_open]
+        return found
 
 
 # --- one thing ----------------------------------------------------------------------------------
@@ -169,12 +185,125 @@ def test_another_explanation_must_be_clearly_more_certain() -> None:
     story.at(15, msgspec.structs.replace(rival, confidence=0.6 + MARGIN / 2))
     assert story.only().verdict.culprit == NIC
     story.at(20, msgspec.structs.replace(rival, confidence=0.6 + MARGIN))
-    found = story.only()
+    found = story.only_open()
     assert found.verdict.culprit == RANK
-    assert story.news[-1][1] is News.CHANGED
-    turn = found.history[-1]
-    assert (turn.was_cause, turn.was_culprit) == (Cause.SLOW_LINK, NIC)
     assert Symptom(Cause.SLOW_LINK, NIC) in found.symptoms
+
+
+def test_another_culprit_ends_the_incident_and_begins_one_that_is_linked_to_it() -> None:
+    story = Story()
+    story.at(10, verdict(confidence=0.6, costs=(cost(2.0),)))
+    story.at(20, verdict(Cause.STRAGGLER, RANK, since=8, confidence=0.9))
+    old, new = story.incidents
+    assert [news for _, news in story.news] == [News.OPENED, News.CLOSED, News.OPENED]
+    assert (old.became, new.taken_for) == (new.link, old.link)
+    assert new.first_incident == old.id
+    # Each has its own time and its own cost.
+    assert (old.verdict.until_ns, old.closed_ns) == (START_NS + 10 * NS, START_NS + 20 * NS)
+    assert new.verdict.since_ns == START_NS + 8 * NS
+    assert new.verdict.costs == ()
+    assert (
+        old.history[-1].note
+        == f"It turned out to be straggler of rank 5 on node5 (GPU 5), incident {new.id}."
+    )
+    assert new.history[0].note.startswith("It was first taken for slow_link of node3's NIC mlx5_0")
+    # A verdict on the former culprit is a symptom by now, and opens nothing again.
+    story.at(25, verdict(confidence=0.6), verdict(Cause.STRAGGLER, RANK, since=8, confidence=0.9))
+    assert story.only_open().id == new.id
+
+
+def test_a_third_culprit_belongs_to_the_same_row() -> None:
+    story = Story()
+    story.at(10, verdict(confidence=0.5))
+    story.at(15, verdict(Cause.STRAGGLER, RANK, confidence=0.7))
+    story.at(20, verdict(Cause.LOSSY_LINK, Culprit(host="node9", device="mlx5_1"), confidence=0.9))
+    first, second, third = story.incidents
+    assert second.first_incident == third.first_incident == first.id
+    assert third.taken_for == second.link
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (Culprit(host="node3"), Culprit(host="node3", gpu=2)),
+        (Culprit(job="llama"), RANK),
+        (Culprit(host="node3", device="mlx5_0"), NIC),
+    ],
+)
+def test_more_names_of_the_same_culprit_are_the_same_incident(
+    first: Culprit, then: Culprit
+) -> None:
+    story = Story()
+    story.at(10, verdict(Cause.STRAGGLER, first))
+    story.at(15, verdict(Cause.STRAGGLER, then, confidence=0.95))
+    assert story.only().verdict.culprit == then
+
+
+def test_a_gpu_and_a_nic_of_one_host_are_two_culprits() -> None:
+    story = Story()
+    story.at(10, verdict(Cause.STRAGGLER, Culprit(host="node3", gpu=1), confidence=0.6))
+    story.at(20, verdict(culprit=Culprit(host="node3", device="mlx5_0"), confidence=0.9))
+    assert [each.is_open for each in story.incidents] == [False, True]
+
+
+def test_a_decision_between_suspects_is_no_other_culprit() -> None:
+    other = Culprit(host="node4", device="mlx5_0")
+    asked = Undecided(
+        kind=MeasurementKind.BURST_CAPTURE,
+        text="Compare both.",
+        suspects=tuple(Suspected(culprit=one, share=0.5) for one in (NIC, other)),
+    )
+    story = Story()
+    story.at(10, verdict(confidence=0.5, undecided=asked))
+    story.at(20, verdict(culprit=other, confidence=0.9))
+    assert story.only().verdict.culprit == other
+
+
+# --- one verdict says it all --------------------------------------------------------------------
+
+
+def said(
+    reason: Reason, culprit: Culprit = RANK, confidence: float = 0.8, since: float = 0
+) -> Verdict:
+    made = verdict(Cause.STRAGGLER, culprit, since=since, confidence=confidence, reason=reason)
+    return msgspec.structs.replace(made, summary=words.summary(made), action=words.action(made))
+
+
+def test_the_sentence_has_the_reason_that_the_incident_has() -> None:
+    story = Story()
+    story.at(10, said(Reason.GPU_THROTTLED, confidence=0.9))
+    for second in range(15, 10 + SWITCH_SECONDS, 5):
+        story.at(second, said(Reason.HOST_STALL))
+        found = story.only().verdict
+        assert found.reason is Reason.GPU_THROTTLED
+        assert "the GPU is throttled" in found.summary
+    # The first reason was not repeated for a while: all of it gives way together.
+    story.at(10 + SWITCH_SECONDS, said(Reason.HOST_STALL))
+    found = story.only().verdict
+    assert found.reason is Reason.HOST_STALL
+    assert "the host is short of CPU" in found.summary
+    assert "vmstat" in found.action
+    assert story.only().history[-1].was_reason is Reason.GPU_THROTTLED
+
+
+def test_a_reason_of_the_host_does_not_keep_the_name_of_a_gpu() -> None:
+    story = Story()
+    story.at(10, said(Reason.GPU_THROTTLED, Culprit(host="node5", gpu=5), confidence=0.6))
+    story.at(15, said(Reason.HOST_STALL, Culprit(host="node5"), confidence=0.9))
+    found = story.only().verdict
+    assert (found.culprit, found.reason) == (Culprit(host="node5"), Reason.HOST_STALL)
+    assert "GPU" not in found.summary
+
+
+def test_a_reason_stays_while_verdicts_have_none() -> None:
+    story = Story()
+    story.at(10, said(Reason.UNKNOWN))
+    story.at(15, said(Reason.GPU_THROTTLED))
+    assert story.only().verdict.reason is Reason.GPU_THROTTLED
+    story.at(20, said(Reason.UNKNOWN, confidence=0.95))
+    found = story.only().verdict
+    assert (found.reason, found.confidence) == (Reason.GPU_THROTTLED, 0.95)
+    assert "the GPU is throttled" in found.summary
 
 
 def test_explanations_that_take_turns_do_not_flip() -> None:
@@ -194,7 +323,7 @@ def test_an_explanation_that_nobody_repeats_gives_way_to_one_that_is_said() -> N
         story.at(second, rival)
         assert story.only().verdict.culprit == NIC
     story.at(10 + SWITCH_SECONDS, rival)
-    assert story.only().verdict.culprit == RANK
+    assert story.only_open().verdict.culprit == RANK
 
 
 def test_slowness_alone_does_not_replace_what_it_was_explained_by() -> None:
@@ -209,7 +338,7 @@ def test_slowness_alone_does_not_replace_what_it_was_explained_by() -> None:
     assert story.only().verdict.culprit == uplink
     assert story.only().is_open
     story.at(last, verdict(since=0, confidence=0.95))
-    assert story.only().verdict.culprit == NIC
+    assert story.only_open().verdict.culprit == NIC
 
 
 def test_slowness_that_began_later_is_no_proof_that_the_cause_goes_on() -> None:
@@ -274,12 +403,30 @@ def test_what_comes_back_soon_is_the_same_incident_and_later_another() -> None:
     first = story.only()
     assert first.is_open
     assert first.reopened == 1
-    assert first.verdict.since_ns == START_NS
+    assert first.verdict.since_ns == START_NS + (back_s - 5) * NS
+    assert first.first_since_ns == START_NS
     closed_s = back_s + CLOSE_INTERMITTENT_SECONDS
     story.at(closed_s)
     again_s = closed_s + REOPEN_SECONDS + 10
     story.at(again_s, verdict(since=again_s - 5))
     assert story.only().id != first.id
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"cause": Cause.LOSSY_LINK},
+        {"culprit": Culprit(host="node4", device="mlx5_0")},
+        {"reason": Reason.CABLE},
+    ],
+)
+def test_what_has_another_cause_culprit_or_reason_is_not_back(other: dict[str, Any]) -> None:
+    story = Story()
+    story.at(0, verdict(reason=Reason.NIC))
+    story.at(CLOSE_SECONDS)
+    story.at(600, verdict(since=590, **other))
+    assert [each.is_open for each in story.incidents] == [False, True]
+    assert [each.reopened for each in story.incidents] == [0, 0]
 
 
 def test_a_verdict_about_the_past_opens_nothing_again() -> None:
@@ -334,6 +481,69 @@ def test_the_cost_goes_on_growing_when_the_window_no_longer_shows_the_start() ->
     assert total.lost_seconds == pytest.approx(0.2 * 1000, rel=0.01)
     assert total.gpu_hours == pytest.approx(0.2 * 1000 * 16 / 3600, rel=0.01)
     assert story.only().verdict.since_ns == START_NS
+
+
+def test_a_gap_costs_nothing_and_lasts_nothing() -> None:
+    """Two bursts of 73 and 61 s, 25 minutes apart, are 134 s, and not 27 minutes."""
+    story = Story()
+    bursts = ((0, 73), (1_560, 1_621))
+    for begin, end in bursts:
+        for second in range(begin + 3, end + 1, 5):
+            lost = 0.2 * (second - begin)
+            story.at(second, verdict(since=begin, costs=(cost(lost),)))
+        story.at(end, verdict(since=begin, until=end, costs=(cost(0.2 * (end - begin)),)))
+        before = story.only()
+        for second in range(end + 5, end + CLOSE_INTERMITTENT_SECONDS + 5, 5):
+            story.at(second)
+        closed = story.only()
+        assert not closed.is_open
+        # The same while it was open and when it is closed.
+        assert closed.lasted_ns == before.lasted_ns
+        assert closed.verdict.costs == before.verdict.costs
+    found = story.only()
+    assert found.reopened == 1
+    assert found.lasted_ns == (73 + 61) * NS
+    assert found.verdict.costs[0].lost_seconds == pytest.approx(0.2 * (73 + 61))
+    assert [each.since_ns for each in found.stretches] == [
+        START_NS + begin * NS for begin, _ in bursts
+    ]
+    assert found.verdict.since_ns == START_NS + 1_560 * NS
+
+
+def test_what_comes_and_goes_lasts_and_costs_only_while_it_is_seen() -> None:
+    story = Story()
+    for begin in range(0, 3_000, 300):
+        for second in (begin + 5, begin + 10):
+            lost = cost(float(second - begin), share=1.0)
+            story.at(second, verdict(Cause.LINK_FLAP, since=begin, costs=(lost,)))
+    found = story.only()
+    assert found.reopened == 0
+    assert found.lasted_ns == 100 * NS
+    assert found.verdict.costs[0].lost_seconds == pytest.approx(100)
+    assert found.earlier.count == 9
+
+
+def test_stretches_that_are_listed_are_bounded_and_the_sums_are_of_all() -> None:
+    story = Story()
+    for number in range(2 * STRETCHES_KEPT_MAX):
+        begin = 300 * number
+        story.at(begin + 10, verdict(Cause.LINK_FLAP, since=begin))
+    found = story.only()
+    assert len(found.stretches) == STRETCHES_KEPT_MAX + 1
+    assert found.first_since_ns == START_NS
+    assert found.earlier.count == 2 * STRETCHES_KEPT_MAX - 1
+    assert found.lasted_ns == 2 * STRETCHES_KEPT_MAX * 10 * NS
+
+
+def test_evidence_of_an_earlier_stretch_adds_nothing_to_the_present_one() -> None:
+    story = Story()
+    flap = Cause.LINK_FLAP
+    story.at(10, verdict(flap, since=0, costs=(cost(2.0),)))
+    story.at(130, verdict(flap, since=120, costs=(cost(2.0),)))
+    before = story.only()
+    story.at(135, verdict(flap, since=0, until=10, costs=(cost(2.0),)))
+    after = story.only()
+    assert (after.stretches, after.verdict.costs) == (before.stretches, before.verdict.costs)
 
 
 def test_the_cost_never_falls() -> None:
@@ -499,3 +709,18 @@ def test_incidents_survive_being_written_down() -> None:
     story.at(10, verdict(costs=(cost(1.0),), evidence=(seen(),), victims=(RANK,)))
     written = msgspec.json.encode(story.incidents)
     assert msgspec.json.decode(written, type=list[Incident]) == story.incidents
+
+
+def test_an_incident_that_an_earlier_version_has_kept_goes_on() -> None:
+    story = Story()
+    story.at(10, verdict(costs=(cost(1.0),)))
+    (kept,) = msgspec.json.decode(msgspec.json.encode(story.incidents))
+    for name in ("seen_first_ns", "earlier", "taken_for", "became", "first_incident"):
+        del kept[name]
+    for turn in kept["history"]:
+        turn.pop("reason", None)
+    story.incidents = [msgspec.convert(kept, Incident)]
+    story.at(20, verdict(costs=(cost(2.0),)))
+    found = story.only()
+    assert found.lasted_ns == 20 * NS
+    assert found.verdict.costs[0].lost_seconds == pytest.approx(3.0)

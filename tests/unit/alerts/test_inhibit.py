@@ -161,3 +161,19 @@ def test_an_alert_about_an_incident_says_what_the_incident_says() -> None:
     assert said["evidence_url"] == f"http://fabric.example/v1/incidents/{LINK.id}"
     assert said["summary"] == "something"
     assert told(about, {}, "http://fabric.example") == about
+
+
+def test_alerts_of_incidents_that_became_each_other_say_so() -> None:
+    doubted = msgspec.structs.replace(slow_link(NOW), confidence=0.5)
+    surer = msgspec.structs.replace(straggler(NOW), confidence=0.95, jobs=doubted.jobs)
+    first = advance((), [doubted], NOW).incidents
+    old, new = advance(first, [surer], NOW + NS).incidents
+    by_id = {each.id: each for each in (old, new)}
+    said = [
+        told(alert("incidents", "incident", incident=each.id), by_id, "").annotations
+        for each in (old, new)
+    ]
+    assert said[0]["became"].endswith(f"incident {new.id}")
+    assert said[1]["taken_for"].endswith(f"incident {old.id}")
+    assert "taken_for" not in said[0]
+    assert "became" not in said[1]

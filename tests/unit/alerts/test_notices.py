@@ -246,6 +246,33 @@ def test_another_cause_and_more_names_of_the_same_culprit_are_no_news(desk: Desk
     assert desk.told() == [("firing", "first")]
 
 
+def test_an_incident_that_turns_out_to_be_another_stays_the_same_page(desk: Desk) -> None:
+    old = alert("FabricIncident", incident="i-1", first_incident="i-1", host="n1")
+    kept = msgspec.structs.replace(old, keep_firing_since_ns=at(60))
+    new = alert("FabricIncident", incident="i-2", first_incident="i-1", host="n2", fired=60)
+    desk.look(10, old)
+    desk.look(60, kept, new)
+    over = msgspec.structs.replace(old, state=AlertState.INACTIVE, resolved_ns=at(120))
+    desk.look(310, over, new)
+    assert desk.told() == [("firing", "first"), ("firing", "changed")]
+    assert len({notice.group for notice in desk.said}) == 1
+    lines = desk.said[-1].lines
+    assert [dict(line.labels)["incident"] for line in lines] == ["i-2", "i-1"]
+    assert [line.ends_ns for line in lines] == [None, at(120)]
+
+
+def test_of_two_explanations_before_the_first_page_the_present_one_is_the_headline(
+    desk: Desk,
+) -> None:
+    old = alert("FabricIncident", incident="i-1", first_incident="i-1", host="n1")
+    kept = msgspec.structs.replace(old, keep_firing_since_ns=at(5))
+    new = alert("FabricIncident", incident="i-2", first_incident="i-1", host="n2", fired=5)
+    desk.look(1, old)
+    desk.look(10, kept, new)
+    assert desk.told() == [("firing", "first")]
+    assert dict(desk.said[0].lines[0].labels)["incident"] == "i-2"
+
+
 def test_an_incident_s_confidence_and_cost_are_no_news(desk: Desk) -> None:
     for second in range(10, 3_000, 10):
         desk.look(second, incident(host="n1", notes={"cost": f"{second} s"}))

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from alerts.health.model import HealthState
-from alerts.judge.incident import Incident, IncidentState
+from alerts.judge.incident import Incident, IncidentState, Linked
 from api.data.inventory.health import KeptHold, unix_ns
 from api.http.routes.shared.answers import copied
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Layer, Reason
 
 LOST_SECONDS_DIGITS = 3
@@ -29,7 +30,13 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     jobs: Sequence[str]
     since_ns: int
+    """The start of the present stretch."""
     until_ns: int | None
+    first_since_ns: int
+    """The start of the first stretch; `since_ns` where there is one only."""
+    lasted_seconds: float
+    """In which it was confirmed, over all stretches; the same while it is open and afterwards."""
+    stretches: int
     first_said_ns: int
     last_seen_ns: int
     closed_ns: int | None
@@ -40,6 +47,10 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
     lost_seconds: float
     """Of all jobs together, as far as it is known."""
     gpu_hours: float
+    taken_for: Linked | None
+    """What it was first taken for."""
+    became: Linked | None
+    """What it turned out to be; it is over then, and accuses its culprit no more."""
 
     @classmethod
     def of(cls, incident: Incident) -> IncidentOut:
@@ -49,9 +60,25 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
             incident,
             verdict,
             victims=len(verdict.victims),
+            lasted_seconds=round(incident.lasted_ns / NS, LOST_SECONDS_DIGITS),
+            stretches=incident.earlier.count + 1,
             lost_seconds=round(sum(one.lost_seconds for one in verdict.costs), LOST_SECONDS_DIGITS),
             gpu_hours=round(sum(one.gpu_hours for one in verdict.costs), LOST_SECONDS_DIGITS),
         )
+
+
+class IncidentWhole(Incident, frozen=True, kw_only=True):
+    """An incident as it is kept, and what follows from that."""
+
+    first_since_ns: int
+    """The start of the first stretch; `verdict.since_ns` is that of the present one."""
+    lasted_seconds: float
+    """In which it was confirmed, over all stretches; the same while it is open and afterwards."""
+
+    @classmethod
+    def of(cls, incident: Incident) -> IncidentWhole:
+        lasted = round(incident.lasted_ns / NS, LOST_SECONDS_DIGITS)
+        return copied(cls, incident, lasted_seconds=lasted)
 
 
 class HoldOut(msgspec.Struct, frozen=True, kw_only=True):

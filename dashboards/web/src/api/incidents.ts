@@ -66,6 +66,14 @@ export interface Verdict {
   readonly undecided?: Undecided | null;
 }
 
+/** Another incident of the same trouble, which has another culprit. */
+export interface Linked {
+  readonly incident: string;
+  readonly cause: string;
+  readonly culprit: Culprit;
+  readonly reason?: string;
+}
+
 /** An incident in short, as in lists and in live news. */
 export interface IncidentShort {
   readonly id: string;
@@ -88,6 +96,11 @@ export interface IncidentShort {
   readonly reopened: number;
   readonly lost_seconds: number;
   readonly gpu_hours: number;
+  /** How long it was confirmed in all: the same while it is open and when it is closed. */
+  readonly lasted_seconds: number;
+  readonly first_since_ns: number;
+  readonly taken_for: Linked | null;
+  readonly became: Linked | null;
 }
 
 export interface Turn {
@@ -113,6 +126,10 @@ export interface Incident {
   readonly symptoms: readonly (readonly [string, Culprit] | { cause: string; culprit: Culprit })[];
   readonly symptoms_seen: number;
   readonly reopened: number;
+  readonly lasted_seconds: number;
+  readonly first_since_ns: number;
+  readonly taken_for: Linked | null;
+  readonly became: Linked | null;
   readonly history: readonly Turn[];
 }
 

@@ -16,7 +16,7 @@ export interface Entry {
 /** The incident's history in order of time: its beginning, its verdicts, its end. */
 export function historyOf(incident: Incident): Entry[] {
   const { verdict, history } = incident;
-  const since = verdict.since_ns / NS;
+  const since = incident.first_since_ns / NS;
   const entries: Entry[] = [
     {
       time: since,
@@ -30,7 +30,7 @@ export function historyOf(incident: Incident): Entry[] {
     entries.push({
       time: verdict.until_ns / NS,
       title: "Last sign of it",
-      text: `It lasted ${duration(verdict.until_ns / NS - since)}.`,
+      text: `It lasted ${duration(incident.lasted_seconds)}.`,
       tone: "good",
     });
   // Entries of the same moment keep their order.
@@ -48,7 +48,7 @@ function entryOf(turn: Turn, since: number): Entry {
     return {
       time,
       title: after >= 1 ? `First verdict, ${duration(after)} after it began` : "First verdict",
-      text,
+      text: turn.note ? `${text} ${turn.note}` : text,
       tone: "bad",
     };
   }
@@ -57,6 +57,8 @@ function entryOf(turn: Turn, since: number): Entry {
   if (turn.news === "answered") return { time, title: "What came of it", text: note, tone: "" };
   if (turn.news === "changed")
     return { time, title: "Explanation changed", text: `${changeOf(turn)} ${text}`, tone: "warn" };
+  if (turn.news === "closed" && turn.note)
+    return { time, title: "It was something else", text: turn.note, tone: "warn" };
   if (turn.news === "closed")
     return { time, title: "Closed", text: "No sign of it any more.", tone: "good" };
   if (turn.news === "reopened") return { time, title: "It came back", text, tone: "bad" };
@@ -88,8 +90,8 @@ const SAME_VERDICT = new Set(["updated", "asked", "answered"]);
 
 /** Which verdict stood when: from the trouble's beginning to its end, or to `now` while it lasts. */
 export function stretches(incident: Incident, now: number): Stretch[] {
-  const { verdict, history } = incident;
-  const since = verdict.since_ns / NS;
+  const { history } = incident;
+  const since = incident.first_since_ns / NS;
   const end = Math.max(since, incident.closed_ns === null ? now : incident.closed_ns / NS);
   const found: Stretch[] = [];
   let from = since;

@@ -40,6 +40,10 @@ function made(changes: Partial<Incident> = {}): Incident {
     symptoms: [],
     symptoms_seen: 0,
     reopened: 0,
+    lasted_seconds: 500,
+    first_since_ns: 1000 * NS,
+    taken_for: null,
+    became: null,
     history: [
       { time_ns: 1180 * NS, news: "opened", cause: "lossy_link", culprit: LINK, confidence: 0.98 },
       {

@@ -90,17 +90,26 @@ export function Sure({ confidence }: { confidence: number }) {
   );
 }
 
-/** When it began and how long it lasts, or lasted. `now`: unix seconds; none in a report. */
-export function Since({ verdict, now }: { verdict: Verdict; now?: number }) {
+/**
+ * When it began and how long it lasts, or lasted. `now`: unix seconds; none in a report. `lasted`:
+ * seconds in which an incident was confirmed, of all its stretches.
+ */
+export function Since(props: {
+  verdict: Verdict;
+  now?: number | undefined;
+  lasted?: number | undefined;
+}) {
+  const { verdict, now, lasted } = props;
   const since = verdict.since_ns / NS;
   const until = verdict.until_ns === null ? undefined : verdict.until_ns / NS;
   const end = until ?? now;
+  const long = lasted ?? (end === undefined ? 0 : end - since);
   return (
     <span>
       {moment(since, now)}
-      {end !== undefined && end > since && (
+      {long > 0 && (
         <span class="soft">
-          , {until === undefined ? "lasts" : "lasted"} {duration(end - since)}
+          , {until === undefined ? "lasts" : "lasted"} {duration(long)}
         </span>
       )}
     </span>
@@ -162,6 +171,8 @@ export function VerdictCard(props: {
   verdict: Verdict;
   price?: Price | undefined;
   now?: number;
+  /** Seconds in which the incident was confirmed; none: from its start to its end, or to now. */
+  lasted?: number;
   /** What to do is folded up: others come first. */
   isFolded?: boolean;
   isNew?: boolean;
@@ -189,7 +200,7 @@ export function VerdictCard(props: {
         <div>
           <dt>Since</dt>
           <dd>
-            <Since verdict={verdict} {...(props.now === undefined ? {} : { now: props.now })} />
+            <Since verdict={verdict} now={props.now} lasted={props.lasted} />
           </dd>
         </div>
         <div>

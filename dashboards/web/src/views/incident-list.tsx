@@ -143,8 +143,8 @@ export function IncidentTable({ items, now }: { items: readonly IncidentShort[];
     {
       name: "Lasts",
       isNumber: true,
-      by: (one) => endOf(one, now) - one.since_ns / NS,
-      show: (one) => duration(endOf(one, now) - one.since_ns / NS),
+      by: (one) => one.lasted_seconds,
+      show: (one) => duration(one.lasted_seconds),
     },
     {
       name: "Cause",

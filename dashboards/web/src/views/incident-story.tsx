@@ -65,7 +65,15 @@ function Whole({ incident }: { incident: Incident }) {
   const happened = useEvents(verdict.culprit, from, to);
   return (
     <>
-      <VerdictCard verdict={verdict} price={price} now={now.value} heading="h1" when={when}>
+      <Links incident={incident} />
+      <VerdictCard
+        verdict={verdict}
+        price={price}
+        now={now.value}
+        lasted={incident.lasted_seconds}
+        heading="h1"
+        when={when}
+      >
         <Ways incident={incident} when={when} />
       </VerdictCard>
       <div class="incident-split">
@@ -93,6 +101,33 @@ function Whole({ incident }: { incident: Incident }) {
           <Symptoms incident={incident} />
         </div>
       </div>
+    </>
+  );
+}
+
+/** What the trouble was first taken for, and what it turned out to be. */
+function Links({ incident }: { incident: Incident }) {
+  const { taken_for: before, became } = incident;
+  return (
+    <>
+      {became && (
+        <p role="status">
+          It turned out to be{" "}
+          <a href={href(["incident", became.incident])}>
+            {causeOf(became.cause).title.toLowerCase()}: {named(became.culprit)}
+          </a>
+          .
+        </p>
+      )}
+      {before && (
+        <p class="soft">
+          It was first taken for{" "}
+          <a href={href(["incident", before.incident])}>
+            {causeOf(before.cause).title.toLowerCase()}: {named(before.culprit)}
+          </a>
+          .
+        </p>
+      )}
     </>
   );
 }

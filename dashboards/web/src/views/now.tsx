@@ -204,6 +204,7 @@ function Troubles({ cards, rest }: { cards: readonly Incident[]; rest: readonly 
           verdict={one.verdict}
           price={price}
           now={now.value}
+          lasted={one.lasted_seconds}
           isNew={now.value - one.first_said_ns / NS < NEW_SECONDS}
           href={href(["incident", one.id])}
         >
