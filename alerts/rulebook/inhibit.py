@@ -16,9 +16,13 @@ from alerts.judge.incident_model import linked_words
 from alerts.judge.words import cost as cost_words
 from alerts.rulebook.model import INCIDENT_LABEL, INHIBITED_BY, Alert
 from collector.contract.cause_facts import Family
+from collector.contract.causes import runbook_of
 from collector.contract.units import NS
-from collector.contract.verdict import Culprit
+from collector.contract.verdict import Cause, Culprit, Reason, Verdict
 
+RUNBOOK = "runbook_url"
+ANY_INCIDENT = "/incident"
+"""The end of a link to the runbook of incidents in general."""
 TAKEN_FOR, BECAME = "taken_for", "became"
 """Annotations: what an incident was first taken for, and what it turned out to be."""
 SCOPE_LABEL, THEME_LABEL = "scope", "theme"
@@ -132,8 +136,21 @@ def told(alert: Alert, incidents: Mapping[str, Incident], external_url: str) -> 
         "action": verdict.action,
         "cost": cost_words(verdict.costs) if verdict.costs else "",
         "evidence_url": f"{external_url.rstrip('/')}/v1/incidents/{incident.id}",
+        RUNBOOK: runbook_link(alert.annotations.get(RUNBOOK, ""), verdict),
         TAKEN_FOR: linked_words(incident.taken_for) if incident.taken_for is not None else "",
         BECAME: linked_words(incident.became) if incident.became is not None else "",
     }
     annotations = {**alert.annotations, **{name: text for name, text in added.items() if text}}
     return msgspec.structs.replace(alert, annotations=annotations)
+
+
+def runbook_link(given: str, verdict: Verdict) -> str:
+    """The runbook of a verdict, where its rule's own are; a link to anything else stays."""
+    if not given.endswith((ANY_INCIDENT, *KNOWN_ENDS)):
+        return given
+    base, _, _ = given.rpartition("/")
+    return f"{base}/{runbook_of(verdict.cause, verdict.reason)}"
+
+
+KNOWN_ENDS = tuple({f"/{runbook_of(cause, reason)}" for cause in Cause for reason in Reason})
+"""Those of an earlier round, when the incident had another cause or reason."""

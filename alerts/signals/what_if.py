@@ -43,11 +43,6 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
         total = float(self.seconds.sum())
         return max(0.0, 1.0 - float(self.seconds_changed.sum()) / total) if total > 0 else 0.0
 
-    @property
-    def saved_seconds(self) -> float:
-        """Of a typical step."""
-        return max(0.0, float(np.median(self.seconds - self.seconds_changed)))
-
 
 def what_if(own: OwnTime, factor: Floats, steps: slice) -> Played | None:
     """The steps with each rank's own time multiplied; ``factor`` is [ranks, steps].
@@ -228,9 +223,8 @@ def cost_by_play(job: JobWindow, own: OwnTime, factor: Floats, steps: slice) -> 
         job=job.job,
         lost_seconds=seconds,
         step_seconds=step_seconds,
-        step_seconds_without=(
-            None if step_seconds is None else max(0.0, step_seconds - played.saved_seconds)
-        ),
+        # By the same share: the median of what steps save may be large where their sum is nothing.
+        step_seconds_without=None if step_seconds is None else step_seconds * (1.0 - share),
         lost_share=share,
         gpu_hours=seconds * job.size / 3600,
     )

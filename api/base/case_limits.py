@@ -1,4 +1,4 @@
-"""Bounds of what operators say about verdicts, and of the windows kept with it; as `…limits`."""
+"""Bounds of what operators do and say about incidents, and of the windows kept; as `…limits`."""
 
 from __future__ import annotations
 
@@ -23,3 +23,13 @@ CASES_KEPT_BYTES_MAX: Final = 1 << 30
 CASES_WAITING_MAX: Final = 4
 """Windows that are read or scrubbed, or wait for their turn: each takes some seconds of a core.
 → 503 for an export; what an operator says is kept without its window"""
+
+WORK_PER_INCIDENT_MAX: Final = 200
+"""Acknowledgements, assignments and notes of one incident. All are kept as a record of who did
+what, so that none can be pushed out by others. → 409"""
+
+WORK_KEPT_MAX: Final = 50_000
+"""Of all incidents, about 50 MB. Past it the oldest is dropped and counted."""
+
+WORK_KEPT_DAYS: Final = 365
+"""How long it is kept, as what operators said: the next incident of the same host is within it."""

@@ -36,6 +36,7 @@ from api.http.routes import (
     health,
     heat,
     holds,
+    incident_work,
     incidents,
     ingest,
     jobs,
@@ -92,6 +93,7 @@ ROUTERS = tuple(
         matrix,
         trace,
         verdicts,
+        incident_work,  # first: `….md` is no incident's id
         incidents,
         feedback,
         explain,

@@ -21,6 +21,9 @@ from collector.contract.cause_facts import (
     Sought,
 )
 
+OF_CAUSE = ""
+"""The runbook of a reason that the cause's own page is right for."""
+
 
 class ReasonFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the table of reasons."""
@@ -34,8 +37,8 @@ class ReasonFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Of a standstill, whose cause has none."""
     action: str = ""
     """What to do; names in braces as in `alerts.judge.words.action`. Empty: as the cause."""
-    runbook: str = ""
-    """Page of `docs/runbooks`; empty: that of the cause."""
+    runbook: str
+    """Page of `docs/runbooks`, or OF_CAUSE; `ByReason.runbook` of a cause comes before it."""
     looks_for: Sought | None = None
     """Of the detector that finds it; None: no detector is named after it."""
     absence: Absence | None = None
@@ -93,7 +96,7 @@ class Reason(enum.StrEnum):
             "reclaim show what takes CPU, memory or disk away from {who}. Stop it, or move the "
             "job off {host}."
         ),
-        runbook="slow-host",
+        runbook=OF_CAUSE,
         looks_for=Sought("stalled hosts", (HOSTS,)),
         absence=Absence(
             "hosts",
@@ -111,6 +114,7 @@ class Reason(enum.StrEnum):
             "`iostat -x 1`), its workers and how far it prefetches. Data that is on the host "
             "beforehand must end the wait."
         ),
+        runbook=OF_CAUSE,
     )
     PCIE = ReasonFacts(
         name="pcie",
@@ -123,6 +127,7 @@ class Reason(enum.StrEnum):
             "reseat the card if that does not help."
         ),
         looks_for=Sought("slow PCIe", (PCIE_NIC, PCIE_GPU)),
+        runbook=OF_CAUSE,
     )
     IMBALANCE = ReasonFacts(
         name="imbalance",
@@ -157,6 +162,7 @@ class Reason(enum.StrEnum):
             "{measure}. If it is slower than that: {remove_lower}, look at its PCIe slot and "
             "firmware, and swap it."
         ),
+        runbook=OF_CAUSE,
     )
     CABLE = ReasonFacts(
         name="cable",
@@ -168,6 +174,7 @@ class Reason(enum.StrEnum):
             "reseat the connectors or swap the cable; the error counts must then stand still "
             "under load."
         ),
+        runbook=OF_CAUSE,
     )
     SWITCH = ReasonFacts(
         name="switch",
@@ -179,6 +186,7 @@ class Reason(enum.StrEnum):
             "ports that drop, out of routing and see whether the job recovers; then restart or "
             "replace it."
         ),
+        runbook=OF_CAUSE,
     )
     ROUTING = ReasonFacts(
         name="routing",
@@ -190,6 +198,7 @@ class Reason(enum.StrEnum):
             "hash (its seed or fields) or turn on adaptive routing; for NCCL, more queue pairs "
             "to a connection (NCCL_IB_QPS_PER_CONNECTION) spread the flows."
         ),
+        runbook="congested-path",
     )
     CONFIGURATION = ReasonFacts(
         name="configuration",
@@ -201,6 +210,7 @@ class Reason(enum.StrEnum):
             "link: PFC priorities, trust mode, DSCP map, ECN thresholds. Make them equal; "
             "drops must then stop."
         ),
+        runbook=OF_CAUSE,
     )
     NOT_LAUNCHED = ReasonFacts(
         name="not_launched",
@@ -211,6 +221,7 @@ class Reason(enum.StrEnum):
             "Before anything is restarted, run `py-spy dump --pid PID` for {who} and read the "
             "end of {its} log: {it_is} somewhere else in the program, or dead."
         ),
+        runbook=OF_CAUSE,
     )
     NOT_FINISHED = ReasonFacts(
         name="not_finished",
@@ -222,6 +233,7 @@ class Reason(enum.StrEnum):
             "xid`) and for a link that is down, and run `py-spy dump --native --pid PID` for "
             "{who}."
         ),
+        runbook=OF_CAUSE,
     )
     LINK_DOWN = ReasonFacts(
         name="link_down",
@@ -243,6 +255,7 @@ class Reason(enum.StrEnum):
             "Find the sender: compare the bytes that come in by each port of {switch}. Limit "
             "it, give it a traffic class of its own, or place it elsewhere."
         ),
+        runbook=OF_CAUSE,
     )
     GPU_MEMORY = ReasonFacts(
         name="gpu_memory",
@@ -254,6 +267,7 @@ class Reason(enum.StrEnum):
             "who else used the GPU of {who}. Reduce the batch or the longest sequence, shard more, "
             "or end the other process; then restart from the last checkpoint."
         ),
+        runbook=OF_CAUSE,
     )
     HOST_MEMORY = ReasonFacts(
         name="host_memory",
@@ -265,6 +279,7 @@ class Reason(enum.StrEnum):
             "cgroup: it lists who used how much. Raise the limit, or use fewer data loader workers "
             "and less pinned memory; then restart from the last checkpoint."
         ),
+        runbook=OF_CAUSE,
     )
     KILLED = ReasonFacts(
         name="killed",
@@ -276,6 +291,7 @@ class Reason(enum.StrEnum):
             "-e oom -e xid`, the scheduler's log, an operator's shell. Then restart from the last "
             "checkpoint."
         ),
+        runbook=OF_CAUSE,
     )
     PROGRAM = ReasonFacts(
         name="program",
@@ -287,6 +303,7 @@ class Reason(enum.StrEnum):
             "one rank of many equal ones failed, its data differs: find the sample, or run that "
             "rank's step again on another host."
         ),
+        runbook=OF_CAUSE,
     )
     CONNECTION_LOST = ReasonFacts(
         name="connection_lost",
@@ -311,6 +328,7 @@ class Reason(enum.StrEnum):
             "Recorder dumps of all ranks (TORCH_NCCL_TRACE_BUFFER_SIZE=2000, "
             "TORCH_NCCL_DUMP_ON_TIMEOUT=1) and all ranks' logs into one folder and run this again."
         ),
+        runbook=OF_CAUSE,
     )
     HOST_LOST = ReasonFacts(
         name="host_lost",
@@ -322,6 +340,7 @@ class Reason(enum.StrEnum):
             "why? Drain it until that is known; restart the job from its last checkpoint without "
             "it."
         ),
+        runbook=OF_CAUSE,
     )
     ENDED = ReasonFacts(
         name="ended",
@@ -333,5 +352,8 @@ class Reason(enum.StrEnum):
             "preemption or a cancellation. If it was not meant to end, ask for more time or save "
             "checkpoints more often."
         ),
+        runbook=OF_CAUSE,
     )
-    UNKNOWN = ReasonFacts(name="unknown", title="", because="", layer=Layer.UNKNOWN)
+    UNKNOWN = ReasonFacts(
+        name="unknown", title="", because="", layer=Layer.UNKNOWN, runbook=OF_CAUSE
+    )

@@ -55,6 +55,8 @@ class ByReason(msgspec.Struct, frozen=True, kw_only=True):
     """The same where no culprit is known; empty: as without a reason, with a `because`."""
     keeps_action: bool = False
     """The reason's advice does not suit the cause: the cause's own stands."""
+    runbook: str = ""
+    """Page of `docs/runbooks` for this cause with this reason; empty: `runbook_of` decides."""
 
 
 class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +145,7 @@ class Cause(enum.StrEnum):
             Reason.HOST_STALL: ByReason(blame=Blame(host=0.7, half_life_s=1 * HOURS)),
             # Storage is shared: which host waits for it today is chance.
             Reason.DATA_LOADING: ByReason(blame=Blame(host=0.2, half_life_s=1 * HOURS)),
-            Reason.PCIE: ByReason(blame=PCIE_SLOW),
+            Reason.PCIE: ByReason(blame=PCIE_SLOW, runbook="gpu-pcie"),
             Reason.IMBALANCE: ByReason(
                 blame=NO_BLAME,
                 does=("has more work than its peers", "have more work than the other stages"),
@@ -169,14 +171,14 @@ class Cause(enum.StrEnum):
         colour="s1",
         by_reason={
             Reason.NIC: ByReason(blame=NIC_BAD),
-            Reason.PCIE: ByReason(depth=50, blame=PCIE_SLOW),
+            Reason.PCIE: ByReason(depth=50, blame=PCIE_SLOW, runbook="nic-pcie-backpressure"),
             Reason.RATE_DOWNGRADE: ByReason(
                 depth=40, blame=Blame(host=0.8, device=0.5, link=1.0, half_life_s=1 * DAYS)
             ),
-            Reason.CABLE: ByReason(blame=CABLE_BAD),
+            Reason.CABLE: ByReason(blame=CABLE_BAD, runbook="bit-errors"),
             Reason.SWITCH: ByReason(blame=SWITCH_BAD),
             Reason.ROUTING: ByReason(blame=PASSING_LOAD),
-            Reason.NEIGHBOUR: ByReason(blame=PASSING_LOAD),
+            Reason.NEIGHBOUR: ByReason(blame=PASSING_LOAD, runbook="congested-path"),
             Reason.CONFIGURATION: ByReason(blame=MISCONFIGURED),
         },
     )
@@ -202,12 +204,12 @@ class Cause(enum.StrEnum):
         colour="s4",
         by_reason={
             Reason.NIC: ByReason(blame=NIC_BAD),
-            Reason.PCIE: ByReason(blame=PCIE_SLOW),
-            Reason.CABLE: ByReason(depth=30, blame=CABLE_BAD),
+            Reason.PCIE: ByReason(blame=PCIE_SLOW, runbook="nic-pcie-backpressure"),
+            Reason.CABLE: ByReason(depth=30, blame=CABLE_BAD, runbook="bit-errors"),
             Reason.SWITCH: ByReason(depth=60, blame=SWITCH_BAD),
-            Reason.NEIGHBOUR: ByReason(blame=PASSING_LOAD),
+            Reason.NEIGHBOUR: ByReason(blame=PASSING_LOAD, runbook="congested-path"),
             Reason.ROUTING: ByReason(blame=PASSING_LOAD),
-            Reason.CONFIGURATION: ByReason(blame=MISCONFIGURED),
+            Reason.CONFIGURATION: ByReason(blame=MISCONFIGURED, runbook="lossless-class-drops"),
         },
     )
     LINK_FLAP = CauseFacts(
@@ -480,6 +482,11 @@ def by_reason(cause: Cause, reason: Reason) -> ByReason:
 NO_DIFFERENCE = ByReason()
 
 
+def runbook_of(cause: Cause, reason: Reason) -> str:
+    """The page of `docs/runbooks` to read: of both together, of the reason, or of the cause."""
+    return by_reason(cause, reason).runbook or reason.facts.runbook or cause.facts.runbook
+
+
 def title(word: str) -> str:
     """A name of the table as people write it.
 
@@ -501,6 +508,8 @@ class CauseWords(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...]
     """Data without which `diagnose` cannot look for it: any one of these."""
     runbook: str
+    runbooks: dict[str, str]
+    """By reason, where this cause with that reason has a page of its own."""
     colour: str
 
 
@@ -532,6 +541,11 @@ def cause_table() -> CauseTable:
                 spreads=cause.facts.spreads,
                 needs=tuple(dict.fromkeys(need.title for need in cause.facts.looks_for.needs)),
                 runbook=cause.facts.runbook,
+                runbooks={
+                    reason.value: own.runbook
+                    for reason, own in cause.facts.by_reason.items()
+                    if own.runbook
+                },
                 colour=cause.facts.colour,
             )
             for cause in Cause

@@ -1,6 +1,7 @@
 """One table of causes: every entry is complete, each fact has a use, and no second table exists."""
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from alerts.detectors import discover, looks_for
 from api.diagnose.page import page_data
 from api.diagnose.report import Diagnosis, Read
-from collector.contract.causes import Cause, cause_table
+from collector.contract.causes import Cause, cause_table, runbook_of
 from collector.contract.verdict import Reason
 from tests.stands.service import in_process
 
@@ -75,6 +76,30 @@ def test_every_reason_has_words(reason: Reason) -> None:
     facts = reason.facts
     assert all((facts.title, facts.because, facts.action))
     assert not facts.runbook or (ROOT / f"docs/runbooks/{facts.runbook}.md").is_file()
+
+
+@pytest.mark.parametrize(("cause", "reason"), list(itertools.product(Cause, Reason)))
+def test_every_cause_with_every_reason_leads_to_a_runbook(cause: Cause, reason: Reason) -> None:
+    assert (ROOT / f"docs/runbooks/{runbook_of(cause, reason)}.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason", "runbook"),
+    [
+        (Cause.LOSSY_LINK, Reason.CABLE, "bit-errors"),
+        (Cause.LOSSY_LINK, Reason.UNKNOWN, "packet-loss"),
+        (Cause.SLOW_LINK, Reason.CABLE, "bit-errors"),
+        (Cause.SLOW_LINK, Reason.PCIE, "nic-pcie-backpressure"),
+        (Cause.STRAGGLER, Reason.PCIE, "gpu-pcie"),
+        (Cause.STRAGGLER, Reason.HOST_STALL, "late-rank"),
+        (Cause.STRAGGLER, Reason.GPU_THROTTLED, "gpu-throttle"),
+        (Cause.HANG, Reason.CABLE, "job-stopped"),
+    ],
+)
+def test_the_runbook_is_of_both_together_then_of_the_reason_then_of_the_cause(
+    cause: Cause, reason: Reason, runbook: str
+) -> None:
+    assert runbook_of(cause, reason) == runbook
 
 
 def test_no_two_causes_share_a_colour_or_a_depth() -> None:

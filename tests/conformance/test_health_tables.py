@@ -84,6 +84,24 @@ def test_the_fleet_is_machines_that_were_heard_of_lately(inventory: Inventory) -
     assert inventory.health.silent_hosts(at(-300), at(0)) == {}
 
 
+def test_a_machine_that_only_polls_switches_is_no_host_that_takes_jobs(
+    inventory: Inventory,
+) -> None:
+    """Its agent reports no part of it; a host of other exporters may have none either."""
+    seen(inventory, "poller", 0, agent="poller")
+    seen(inventory, "exporter", 0)
+    worker = Sighting(
+        host="worker",
+        host_attributes=(("agent", "worker"),),
+        kind=DeviceKind.GPU,
+        device="0",
+    )
+    inventory.observe([Observation.at(worker, at(0))])
+    assert [each.host for each in inventory.health.known_hosts(at(0))] == ["exporter", "worker"]
+    assert inventory.health.count_hosts(at(0)) == 2
+    assert inventory.health.silent_hosts(at(1), at(1)).keys() == {"exporter", "worker"}
+
+
 def test_a_host_that_was_seen_for_a_moment_leaves_the_lists_and_then_the_inventory(
     inventory: Inventory,
 ) -> None:

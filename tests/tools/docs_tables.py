@@ -281,6 +281,17 @@ def causes() -> str:
     return table(["cause", "meaning", "layer", "needs, in a folder", "runbook"], rows)
 
 
+def runbooks_of(reason: Reason) -> list[str]:
+    """A reason's own runbook, and those that it has with single causes."""
+    own = [f"[{reason.facts.runbook}](../runbooks/{reason.facts.runbook}.md)"]
+    with_cause = [
+        f"[{one.runbooks[reason]}](../runbooks/{one.runbooks[reason]}.md) (`{one.name}`)"
+        for one in cause_table().causes
+        if reason in one.runbooks
+    ]
+    return [*(own if reason.facts.runbook else ()), *with_cause]
+
+
 def reasons() -> str:
     """Every reason behind a cause."""
     rows = [
@@ -288,7 +299,7 @@ def reasons() -> str:
             f"`{one}`",
             one.facts.because,
             one.facts.layer,
-            f"[{one.facts.runbook}](../runbooks/{one.facts.runbook}.md)" * bool(one.facts.runbook),
+            ", ".join(runbooks_of(one)),
         ]
         for one in Reason
         if one is not Reason.UNKNOWN

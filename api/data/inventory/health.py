@@ -7,7 +7,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, not_, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    delete,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    update,
+)
 
 from alerts.health.model import HealthState, Hold, Target, TargetKind, Turn
 from api.base.limits import (
@@ -25,10 +36,11 @@ from api.data.inventory.incidents import is_holder, moment_of
 from api.data.inventory.links import LOOK_BACK
 from api.data.inventory.records import HostRole
 from api.data.inventory.sightings import is_name
-from api.data.inventory.tables import HealthTurnRow, HoldRow, HostRow
+from api.data.inventory.tables import DeviceRow, HealthTurnRow, HoldRow, HostRow
 from collector.contract.units import NS
 
 HOSTS: Final = table_of(HostRow)
+DEVICES: Final = table_of(DeviceRow)
 HOLDS: Final = table_of(HoldRow)
 TURNS: Final = table_of(HealthTurnRow)
 
@@ -148,9 +160,15 @@ class HealthTables(Part):
 
 
 def is_there(now: dt.datetime) -> Iterable[ColumnElement[bool]]:
-    """The conditions that a row is a machine of the fleet: no switch, not long gone, no ghost."""
+    """The conditions that a row is a machine of the fleet: no switch, not long gone, no ghost.
+
+    Nor one whose agent reports no part of it: that one polls switches, and no job runs there.
+    """
     is_machine = HOSTS.c.role == HostRole.HOST.value
-    return is_machine, HOSTS.c.last_seen >= now - LOOK_BACK, not_(is_ghost(HOSTS, now))
+    has_parts = exists().where(DEVICES.c.host == HOSTS.c.host)
+    is_host = or_(HOSTS.c.agent.is_(None), has_parts)
+    is_recent = HOSTS.c.last_seen >= now - LOOK_BACK
+    return is_machine, is_recent, not_(is_ghost(HOSTS, now)), is_host
 
 
 def stands(now: dt.datetime) -> ColumnElement[bool]:

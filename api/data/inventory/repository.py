@@ -47,6 +47,7 @@ from api.data.inventory.records import Agent, Device, DeviceKind, Host, HostRole
 from api.data.inventory.sightings import Observation, PortValues, Sighting, is_name
 from api.data.inventory.tables import AgentRow, DeviceRow, HostRow, PortRow
 from api.data.inventory.tokens import TokenTables
+from api.data.inventory.work import WorkTables
 from collector.contract.identity import PortId
 
 
@@ -195,6 +196,7 @@ class Inventory:
         self.health = HealthTables(database)
         self.actions = ActionTables(database)
         self.feedback = FeedbackTables(database)
+        self.work = WorkTables(database)
         self.tokens = TokenTables(database)
 
     @property

@@ -366,6 +366,17 @@ class FeedbackRow(Base):
     document: Mapped[str]
 
 
+class IncidentWorkRow(Base):
+    """Something that a person did about an incident: acknowledged, assigned or noted."""
+
+    __tablename__ = "incident_work"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    incident: Mapped[str] = mapped_column(NAME, index=True)
+    at: Mapped[datetime] = mapped_column(index=True)
+    document: Mapped[str]
+
+
 class CaseRow(Base):
     """The window that an incident's verdict was made from, packed, or why there is none."""
 

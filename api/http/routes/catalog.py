@@ -79,6 +79,9 @@ class CauseOut(BaseModel):
     spreads: bool = Field(description="Back-pressure carries it to other ports of the fabric.")
     needs: list[str] = Field(description="Data that shows it: any one of these.")
     runbook: str = Field(description="The page of `/runbooks/` about it.")
+    runbooks: dict[str, str] = Field(
+        description="By reason: the page about both together, before the reason's own."
+    )
     colour: str = Field(description="A colour of the built-in page's style sheet.")
 
 

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Response
 from alerts.judge.incident import IncidentState
 from api.base.limits import PAGE_DEFAULT
 from api.base.times import parse_moment
+from api.data.inventory.work import NO_WORK, state_of
 from api.http.context import Parts
 from api.http.routes.shared.answers import answer, documented
 from api.http.routes.shared.find import find_incident
@@ -62,7 +63,8 @@ async def incidents(  # noqa: PLR0913, PLR0917 - the question's parameters
             limit=limit,
         )
     )
-    items = [IncidentOut.of(incident) for incident in found]
+    work = await asyncio.to_thread(parts.inventory.work.states, [each.id for each in found])
+    items = [IncidentOut.of(each, work.get(each.id, NO_WORK)) for each in found]
     return answer(IncidentsOut(items=items, next=items[-1].id if len(items) == limit else None))
 
 
@@ -74,4 +76,5 @@ async def incidents(  # noqa: PLR0913, PLR0917 - the question's parameters
 async def incident(incident: str, parts: Parts) -> Response:
     """Verdict, evidence, victims, what was ruled out, costs, and how the explanation changed."""
     story = await asyncio.to_thread(find_incident, parts, incident)
-    return answer(IncidentWhole.of(story))
+    deeds = await asyncio.to_thread(parts.inventory.work.of, story.id)
+    return answer(IncidentWhole.of(story, state_of(deeds)))

@@ -20,6 +20,7 @@ from alerts.rulebook.inhibit import BECAME, TAKEN_FOR
 from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL
 from alerts.rulebook.notices import CULPRIT_LABELS, SEVERITY_LABEL, Line, Notice, Status, Why
 from api.base import times
+from api.oncall.rules.explain import WORK
 from collector.contract.identity import Labels
 from dashboards.grafana.links import ANNOTATION as DASHBOARD
 
@@ -104,6 +105,7 @@ def say(notice: Notice, external_url: str) -> Wording:
         "Until": rfc3339(first.ends_ns) if first and first.ends_ns is not None else "",
         "Cost": notes.get(COST, ""),
         "What to do": notes.get(ACTION, ""),
+        "Looked after": notes.get(WORK, ""),
         "First taken for": notes.get(TAKEN_FOR, ""),
         "Turned out to be": notes.get(BECAME, ""),
         "More": notes.get(DESCRIPTION, ""),

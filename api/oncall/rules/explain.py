@@ -11,9 +11,12 @@ from alerts.rulebook.inhibit import explained, told
 from alerts.rulebook.model import Alert, AlertState
 from api.data.inventory.incidents import IncidentQuery
 from api.data.inventory.repository import Inventory
+from api.data.inventory.work import NO_WORK, Work
 from api.oncall.rules.evaluate import Explain
 from dashboards.grafana.links import ANNOTATION, board_link
 
+WORK = "work"
+"""Annotation: who has acknowledged the incident, and to whom it is assigned."""
 ENDED_MAX = 20
 """Ended incidents that one round looks up, one by one."""
 STANDING = IncidentQuery(state=IncidentState.OPEN)
@@ -28,9 +31,42 @@ def explain_by_incidents(inventory: Inventory, external_url: str) -> Explain:
         standing = inventory.incidents.page(STANDING, limit=OPEN_MAX)
         by_id = {each.id: each for each in standing}
         by_id |= ended_lately(inventory, alerts, by_id)
-        return [told(each, by_id, external_url) for each in explained(alerts, standing)]
+        found = [told(each, by_id, external_url) for each in explained(alerts, standing)]
+        before = [each.taken_for.incident for each in standing if each.taken_for is not None]
+        work = inventory.work.states([*by_id, *before])
+        return [with_work(each, by_id.get(each.incident), work) for each in found]
 
     return explain
+
+
+def with_work(alert: Alert, incident: Incident | None, work: Mapping[str, Work]) -> Alert:
+    """An alert about an incident, with who looks after it; without what no longer holds."""
+    if incident is None:
+        return alert
+    words = work_words(incident, work)
+    annotations = {name: text for name, text in alert.annotations.items() if name != WORK}
+    if words:
+        annotations[WORK] = words
+    if annotations == alert.annotations:
+        return alert
+    return msgspec.structs.replace(alert, annotations=annotations)
+
+
+def work_words(incident: Incident, work: Mapping[str, Work]) -> str:
+    """Who acknowledged an incident, or the one that it was taken for, and who has it."""
+    own = work.get(incident.id, NO_WORK)
+    before = NO_WORK
+    if incident.taken_for is not None:
+        before = work.get(incident.taken_for.incident, NO_WORK)
+    parts = []
+    if own.acknowledged_by:
+        note = f" ({own.acknowledged_note})" if own.acknowledged_note else ""
+        parts.append(f"acknowledged by {own.acknowledged_by}{note}")
+    elif before.acknowledged_by:
+        parts.append(f"acknowledged by {before.acknowledged_by} as what it was first taken for")
+    if assigned := own.assigned_to or before.assigned_to:
+        parts.append(f"assigned to {assigned}")
+    return ", ".join(parts)
 
 
 def ended_lately(

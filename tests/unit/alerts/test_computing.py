@@ -7,11 +7,12 @@ import pytest
 from alerts.detectors.imbalance import detect as detect_imbalance
 from alerts.detectors.straggler import detect
 from alerts.finding import Finding
+from alerts.signals import what_if as what_if_module
 from alerts.signals.computing import Busy, shared_factor, shows_waiting, with_waiting
 from alerts.signals.ends import with_ends
 from alerts.signals.gaps import own_time
 from alerts.signals.guessed import apart
-from alerts.signals.what_if import what_if
+from alerts.signals.what_if import Played, cost_by_play, what_if
 from alerts.window.columns import Computing
 from alerts.window.messages import is_pairwise, partners
 from alerts.window.model import JobWindow
@@ -190,3 +191,20 @@ def test_groups_that_no_trace_names_are_those_that_leave_together() -> None:
     assert set(parts) <= set(records.communicators)
     without = {one: number for one, number in members.items() if not one[0].startswith("message")}
     assert apart(mixed.select(order), without)[1] == {}
+
+
+def test_a_step_and_the_share_of_the_time_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that save time typically, and lose it again in one, have lost nothing."""
+    job = played(Case(fault=Fault.SLOW_WORKER, shape=SHAPES[0]))
+    own = own_time(job)
+    assert own is not None
+    steps = slice(0, len(own.length_ns))
+    seconds = np.full(11, 1.09)
+    changed = np.append(np.full(10, 0.971), 1.09 + 10 * 0.119)
+    made = Played(seconds=seconds, seconds_changed=changed)
+    monkeypatch.setattr(what_if_module, "what_if", lambda *_: made)
+    cost = cost_by_play(job, own, np.ones_like(own.excess_ns), steps)
+    assert cost is not None
+    assert cost.lost_share == pytest.approx(0.0, abs=1e-9)
+    assert cost.step_seconds is not None
+    assert cost.step_seconds_without == pytest.approx(cost.step_seconds)

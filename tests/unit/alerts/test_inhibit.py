@@ -11,7 +11,7 @@ from alerts.rulebook.model import Alert, AlertState
 from api.oncall.evaluate.series import FoundSeries
 from collector.contract.identity import canonical_labels
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Culprit, Verdict
+from collector.contract.verdict import Cause, Culprit, Reason, Verdict
 from tests.worlds.incidents import slow_link, straggler
 
 NOW = 1_800_000_000 * NS
@@ -161,6 +161,24 @@ def test_an_alert_about_an_incident_says_what_the_incident_says() -> None:
     assert said["evidence_url"] == f"http://fabric.example/v1/incidents/{LINK.id}"
     assert said["summary"] == "something"
     assert told(about, {}, "http://fabric.example") == about
+
+
+@pytest.mark.parametrize(
+    ("given", "link"),
+    [
+        ("https://wiki.example/incident", "https://wiki.example/bit-errors"),
+        ("https://wiki.example/packet-loss", "https://wiki.example/bit-errors"),
+        ("https://wiki.example/ours", "https://wiki.example/ours"),
+    ],
+)
+def test_an_alert_about_an_incident_leads_to_the_runbook_of_its_reason(
+    given: str, link: str
+) -> None:
+    lossy = msgspec.structs.replace(slow_link(NOW), cause=Cause.LOSSY_LINK, reason=Reason.CABLE)
+    found = incident_of(lossy)
+    about = alert("incidents", "incident", incident=found.id)
+    about = msgspec.structs.replace(about, annotations={"runbook_url": given})
+    assert told(about, {found.id: found}, "").annotations["runbook_url"] == link
 
 
 def test_alerts_of_incidents_that_became_each_other_say_so() -> None:

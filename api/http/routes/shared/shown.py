@@ -9,7 +9,9 @@ import msgspec
 from alerts.health.model import HealthState
 from alerts.judge.incident import Incident, IncidentState, Linked
 from api.data.inventory.health import KeptHold, unix_ns
+from api.data.inventory.work import Work
 from api.http.routes.shared.answers import copied
+from collector.contract.causes import runbook_of
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Layer, Reason
 
@@ -51,9 +53,11 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
     """What it was first taken for."""
     became: Linked | None
     """What it turned out to be; it is over then, and accuses its culprit no more."""
+    work: Work | None
+    """How far people are with it; null in live news, which are of the evaluator alone."""
 
     @classmethod
-    def of(cls, incident: Incident) -> IncidentOut:
+    def of(cls, incident: Incident, work: Work | None = None) -> IncidentOut:
         verdict = incident.verdict
         return copied(
             cls,
@@ -62,6 +66,7 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
             victims=len(verdict.victims),
             lasted_seconds=round(incident.lasted_ns / NS, LOST_SECONDS_DIGITS),
             stretches=incident.earlier.count + 1,
+            work=work,
             lost_seconds=round(sum(one.lost_seconds for one in verdict.costs), LOST_SECONDS_DIGITS),
             gpu_hours=round(sum(one.gpu_hours for one in verdict.costs), LOST_SECONDS_DIGITS),
         )
@@ -74,11 +79,21 @@ class IncidentWhole(Incident, frozen=True, kw_only=True):
     """The start of the first stretch; `verdict.since_ns` is that of the present one."""
     lasted_seconds: float
     """In which it was confirmed, over all stretches; the same while it is open and afterwards."""
+    runbook: str
+    """The page of `/runbooks/` about its cause and reason."""
+    work: Work
+    """How far people are with it; `…/work` has who did what."""
 
     @classmethod
-    def of(cls, incident: Incident) -> IncidentWhole:
-        lasted = round(incident.lasted_ns / NS, LOST_SECONDS_DIGITS)
-        return copied(cls, incident, lasted_seconds=lasted)
+    def of(cls, incident: Incident, work: Work) -> IncidentWhole:
+        verdict = incident.verdict
+        return copied(
+            cls,
+            incident,
+            lasted_seconds=round(incident.lasted_ns / NS, LOST_SECONDS_DIGITS),
+            runbook=runbook_of(verdict.cause, verdict.reason),
+            work=work,
+        )
 
 
 class HoldOut(msgspec.Struct, frozen=True, kw_only=True):

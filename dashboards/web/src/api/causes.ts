@@ -9,6 +9,8 @@ export interface CauseWords {
   /** Causes that better evidence turns into each other: `rank`, `link`, `stuck`. */
   readonly family: string;
   readonly runbook: string;
+  /** By reason, where both together have a page of their own. */
+  readonly runbooks: Readonly<Record<string, string>>;
   /** A colour of the style sheet, without the dashes. */
   readonly colour: string;
 }

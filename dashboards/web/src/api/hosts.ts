@@ -56,8 +56,9 @@ export async function askRail(rail: number, abort: AbortSignal): Promise<Readonl
 export const JOBS_ASKED_MAX = 100;
 
 /**
- * Ranks of each job on each of these hosts, from their steps and collectives. Hosts that were
- * not asked for are not in it.
+ * Ranks of each job on each of these hosts, from their steps or, where there are none, from their
+ * collectives: a rank has another number in every communicator, so that only those of one are
+ * counted together. Hosts that were not asked for are not in it.
  */
 export async function askJobsOn(
   hosts: readonly string[],
@@ -69,10 +70,12 @@ export async function askJobsOn(
   if (!asked.length) return found;
   const names = asked.map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   const on = `{host=~${JSON.stringify(names.join("|"))}, job!=""}`;
-  const ranks = ["fabric_step_steps_total", "fabric_collective_operations_total"]
-    .map((metric) => `group by (host, job, rank) (${metric}${on})`)
-    .join(" or ");
-  for (const { labels, values } of await instant(`count by (host, job) (${ranks})`, time, abort)) {
+  const counted = (metric: string, by: string) =>
+    `count by (${by}) (group by (${by}, rank) (${metric}${on}))`;
+  const query =
+    `${counted("fabric_step_steps_total", "host, job")} or max by (host, job) ` +
+    `(${counted("fabric_collective_operations_total", "host, job, communicator")})`;
+  for (const { labels, values } of await instant(query, time, abort)) {
     found.get(labels.host ?? "")?.set(labels.job ?? "", values[0] ?? 0);
   }
   return found;

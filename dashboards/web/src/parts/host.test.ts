@@ -320,6 +320,9 @@ describe("jobs on hosts", () => {
     const { askJobsOn } = await import("../api/hosts");
     const found = await askJobsOn(["a.b", 'c"|.*'], NOW, new AbortController().signal);
     expect(asked[0]).toContain('{host=~"a\\\\.b|c\\"\\\\|\\\\.\\\\*", job!=""}');
+    // Of collectives, the ranks of one communicator: a rank has another number in each.
+    expect(asked[0]).toContain("count by (host, job, communicator)");
+    expect(asked[0]).not.toContain("group by (host, job, rank) (fabric_collective");
     expect([...found]).toEqual([
       ["a.b", new Map([["train", 8]])],
       ['c"|.*', new Map()],

@@ -14,6 +14,7 @@ export function causeOf(cause: string): CauseWords {
       meaning: "",
       family: "",
       runbook: "incident",
+      runbooks: {},
       colour: "bad",
     }
   );
@@ -38,9 +39,11 @@ export function sentence(words: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** What to read about it: of the reason where that has a page of its own, else of the cause. */
+/** What to read about it: of both together, else of the reason, else of the cause. */
 export function runbookOf(cause: string, reason: string): string {
-  return `/runbooks/${reasonsByName.value.get(reason)?.runbook || causeOf(cause).runbook}`;
+  const words = causeOf(cause);
+  const own = words.runbooks[reason] || reasonsByName.value.get(reason)?.runbook;
+  return `/runbooks/${own || words.runbook}`;
 }
 
 /** The words that the service's own sentences use (alerts/judge/words.py). */

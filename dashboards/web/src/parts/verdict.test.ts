@@ -59,6 +59,7 @@ describe("words", () => {
       meaning: "It comes late.",
       family: "rank",
       runbook: "late-rank",
+      runbooks: { pcie: "gpu-pcie" },
       colour: "s2",
     };
     causeTable.value = {
@@ -72,6 +73,7 @@ describe("words", () => {
     expect(words.ruledOutOf("straggler")).toBe("Late rank");
     expect(words.ruledOutOf("gpu_throttled")).toBe("GPU throttled");
     expect(words.runbookOf("straggler", "gpu_throttled")).toBe("/runbooks/gpu-throttle");
+    expect(words.runbookOf("straggler", "pcie")).toBe("/runbooks/gpu-pcie");
     expect(words.runbookOf("straggler", "nic")).toBe("/runbooks/late-rank");
     causeTable.value = { causes: [], reasons: [] };
   });

@@ -1,0 +1,143 @@
+"""An incident as a page of Markdown: for a ticket, a wiki, or a terminal. Pure.
+
+Names and notes come from outside: they keep to one line and cannot open markup of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from alerts.cases.words import verdict_words
+from alerts.judge.incident import Incident
+from alerts.judge.incident_model import linked_words
+from alerts.judge.words import name, names, sure
+from api.base.times import rfc3339
+from api.data.inventory.feedback import Feedback
+from api.data.inventory.work import Deed, Does, state_of
+from collector.contract.causes import runbook_of
+from collector.contract.figures import duration, share
+from collector.contract.identity import printable
+from collector.contract.units import NS
+from collector.contract.verdict import Cost, Reason
+
+MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\*[]<>|#~"})
+"""What opens markup inside of a line. Underscores inside of words open none."""
+VICTIMS_MAX = 20
+
+DONE = {
+    Does.ACKNOWLEDGE: "acknowledged it",
+    Does.UNACKNOWLEDGE: "took the acknowledgement back",
+    Does.ASSIGN: "assigned it to",
+    Does.NOTE: "noted",
+}
+
+
+def plain(text: str) -> str:
+    r"""Text on one line that is no markup.
+
+    >>> plain("<b>a</b>\n| *b* `c`")
+    "\\<b\\>a\\</b\\> \\| \\*b\\* 'c'"
+    """
+    return commanding(text).replace("`", "'")
+
+
+def commanding(text: str) -> str:
+    """The same with our own commands between backticks."""
+    return printable(" ".join(text.split())).translate(MARKUP)
+
+
+def markdown_of(
+    incident: Incident,
+    deeds: Sequence[Deed] = (),
+    said: Sequence[Feedback] = (),
+    external_url: str = "",
+) -> str:
+    """The whole incident; ``said`` is in order of time, as ``deeds`` are."""
+    verdict = incident.verdict
+    lines = [f"# {plain(verdict.summary or verdict_words(verdict.cause, verdict.culprit))}", ""]
+    lines += [f"- {title}: {text}" for title, text in facts(incident, deeds, external_url) if text]
+    if verdict.action:
+        lines += ["", "## What to do", "", commanding(verdict.action)]
+    lines += section("Cost", map(cost_line, verdict.costs))
+    lines += section("Evidence", (plain(one.text) for one in verdict.evidence))
+    lines += section(
+        "Ruled out", (f"{plain(one.what)}: {plain(one.why)}" for one in verdict.ruled_out)
+    )
+    lines += section(
+        "Victims, which only look guilty",
+        (plain(name(one)) for one in verdict.victims[:VICTIMS_MAX]),
+        len(verdict.victims) - VICTIMS_MAX,
+    )
+    lines += section("What happened", (text for _, text in sorted(story(incident, deeds, said))))
+    return "\n".join(lines) + "\n"
+
+
+def section(title: str, texts: Iterable[str], left_out: int = 0) -> list[str]:
+    found = [f"- {text}" for text in texts if text]
+    if left_out > 0:
+        found.append(f"- and {left_out:,} more")
+    return ["", f"## {title}", "", *found] if found else []
+
+
+def facts(
+    incident: Incident, deeds: Sequence[Deed], external_url: str
+) -> Iterator[tuple[str, str]]:
+    verdict = incident.verdict
+    reason = "" if verdict.reason is Reason.UNKNOWN else f", {verdict.reason.facts.title}"
+    yield "Incident", f"{incident.id}, {incident.state}"
+    yield "Cause", f"{verdict.cause}{reason}; {sure(verdict.confidence)}"
+    yield "Culprit", plain(names((verdict.culprit, *verdict.accomplices)))
+    until = "" if verdict.until_ns is None else f" until {moment(verdict.until_ns)}"
+    yield "When", f"{moment(verdict.since_ns)}{until}; {lasting(incident)}"
+    if incident.taken_for is not None:
+        yield "First taken for", plain(linked_words(incident.taken_for))
+    if incident.became is not None:
+        yield "Turned out to be", plain(linked_words(incident.became))
+    yield "Jobs", plain(", ".join(incident.jobs))
+    work = state_of(deeds)
+    by = plain(work.acknowledged_by)
+    at = "" if work.acknowledged_ns is None else f", {moment(work.acknowledged_ns)}"
+    yield "Acknowledged", f"by {by}{at}" if by else "no"
+    yield "Assigned to", plain(work.assigned_to)
+    yield (
+        "Runbook",
+        f"{external_url.rstrip('/')}/runbooks/{runbook_of(verdict.cause, verdict.reason)}",
+    )
+    if external_url:
+        yield "Page", f"{external_url.rstrip('/')}/#/incident/{incident.id}"
+
+
+def lasting(incident: Incident) -> str:
+    """How long it was confirmed, and since when the first time."""
+    verb = "lasts" if incident.is_open else "lasted"
+    count = incident.earlier.count + 1
+    again = ""
+    if count > 1:
+        again = f" in {count} stretches, the first at {moment(incident.first_since_ns)}"
+    return f"{verb} {duration(incident.lasted_ns / NS)}{again}"
+
+
+def moment(time_ns: int) -> str:
+    return rfc3339(time_ns)
+
+
+def cost_line(cost: Cost) -> str:
+    text = f"{plain(cost.job)}: {duration(cost.lost_seconds)} lost, {cost.gpu_hours:.2f} GPU-hours"
+    return f"{text}, {share(cost.lost_share)} of its time meanwhile" if cost.lost_share else text
+
+
+def story(
+    incident: Incident, deeds: Sequence[Deed], said: Sequence[Feedback]
+) -> Iterator[tuple[int, str]]:
+    """What happened to it and who did what, each with its time (unix nanoseconds)."""
+    for turn in incident.history:
+        text = turn.note or f"{verdict_words(turn.cause, turn.culprit)}, {share(turn.confidence)}"
+        yield turn.time_ns, f"{moment(turn.time_ns)} {turn.news}: {plain(text)}"
+    for deed in deeds:
+        to = f" {plain(deed.to) or 'no person'}" if deed.does is Does.ASSIGN else ""
+        note = f": {plain(deed.note)}" if deed.note else ""
+        text = f"{plain(deed.by)} {DONE[deed.does]}{to}{note}"
+        yield deed.at_ns, f"{moment(deed.at_ns)} {text}"
+    for one in said:
+        note = f": {plain(one.note)}" if one.note else ""
+        yield one.at_ns, f"{moment(one.at_ns)} {plain(one.by)} says it is {one.says}{note}"

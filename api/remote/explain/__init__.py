@@ -1,0 +1,1 @@
+"""What an incident is, in a terminal."""

@@ -1,0 +1,1 @@
+"""Incidents from a terminal: what one is, and what people do about it."""
