@@ -86,6 +86,7 @@ def test_the_schema_can_go_back_and_forth(url: str) -> None:
             "hosts",
             "incident_changes",
             "incident_names",
+            "incident_work",
             "incidents",
             "job_hosts",
             "job_ranks",
