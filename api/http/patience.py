@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.base.errors import Problem
 from api.base.limits import ANSWER_SECONDS, BODY_SECONDS
 from api.http.boundary import respond_in_shape_of
+from api.http.turns import LEAVING
 
 
 class SlowReader(Exception):  # noqa: N818 - reads as the statement it is
@@ -55,6 +56,7 @@ class Patience:
             except TimeoutError:
                 raise SlowReader from None
 
+        LEAVING.set(hear)
         try:
             await self._app(scope, hear, say)
         except Problem as problem:

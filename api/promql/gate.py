@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
+from starlette.types import Receive
 
 from api.base.limits import QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_SECONDS
 from api.base.threads import Threads
@@ -45,7 +46,7 @@ class Gate:
 
             loop = asyncio.get_running_loop()
             work = loop.run_in_executor(self._threads, answer)
-            watch = asyncio.create_task(hung_up(request))
+            watch = asyncio.create_task(hung_up(request.receive))
             try:
                 either: set[asyncio.Future[Any]] = {work, watch}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -83,8 +84,9 @@ class Gate:
         self._engine.close()
 
 
-async def hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def hung_up(receive: Receive) -> None:
+    """Return when the client has left; what it still sends is thrown away."""
+    while (await receive())["type"] != "http.disconnect":
         pass
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +21,7 @@ from collector.contract.identity import LinkId, PortId
 from collector.contract.model import Sample, Series
 from collector.contract.units import NS
 from simulator.topology.build import ClusterSpec, build
-from tests.stands.service import InProcess, in_process
+from tests.stands.service import InProcess, eventually, in_process
 from tests.worlds import link_ends
 from tests.worlds import remote_write as rw
 
@@ -203,3 +204,50 @@ def test_odd_questions_are_problems(service: InProcess, parameters: dict[str, An
     answer: httpx.Response = service.client.get("/v1/fabric/state", params=parameters)
     assert answer.status_code in {400, 404, 422}
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+ENDLESS = "SELECT sum(sipHash64(number)) AS sum FROM numbers(1000000000000)"
+
+
+def running_inside(service: InProcess) -> int:
+    """How many endless questions the store works on now."""
+    rows = service.rows(
+        "SELECT count() AS n FROM system.processes "
+        "WHERE query LIKE '%sipHash64%' AND query NOT LIKE '%processes%'"
+    )
+    return int(rows[0]["n"])
+
+
+def asker_of(service: InProcess, frames: int) -> socket.socket:
+    """A client that has asked and does not wait for the answer yet."""
+    url = service.client.base_url
+    assert url.port is not None
+    line = socket.create_connection((url.host, url.port))
+    line.sendall(
+        f"GET /v1/fabric/state?frames={frames} HTTP/1.1\r\nHost: {url.host}\r\n\r\n".encode()
+    )
+    return line
+
+
+def test_an_answer_whose_askers_have_left_is_not_made(service: InProcess) -> None:
+    """Neither the one that the store works on, nor the one that waits for its turn."""
+    made: list[int] = []
+
+    def endless(*_: object, **__: object) -> None:
+        made.append(1)
+        service.store.query(ENDLESS)
+
+    with patch.object(service.context.fabric_reader, "read", endless):
+        first = asker_of(service, 7)
+        eventually(lambda: running_inside(service) == 1, "the question runs")
+        second = asker_of(service, 8)
+        turns_taken = service.context.queues.fabrics
+        eventually(lambda: turns_taken._waiting == 2, "the other waits for its turn")
+        second.close()
+        eventually(lambda: turns_taken._waiting == 1, "the other has given its turn up")
+        assert running_inside(service) == 1, "the first is still wanted"
+        first.close()
+        eventually(lambda: running_inside(service) == 0, "the question has ended", seconds=60)
+        eventually(lambda: turns_taken._waiting == 0, "the turn is free", seconds=60)
+    assert made == [1]
+    assert ask(service, frames=7)["frames"] == 7

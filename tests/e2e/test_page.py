@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from collector.contract.units import NS
-from tests.stands.browser import HEIGHT, PHONE_WIDTH, WIDTH, Watched, chromium, watched
+from tests.e2e.conftest import Opener
+from tests.stands.browser import HEIGHT, PHONE_WIDTH, WIDTH, Watched, watched
 from tests.stands.service import ServiceProcess
 from tests.worlds.incidents import slow_link
-from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage, served
+from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage
 
 pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow]
 
@@ -62,36 +62,6 @@ VIEWS = {
 
 each_view = pytest.mark.rotating(6, "views")
 """Of the views a run looks at two parts of six; the others come in turn (`tests.tools.cut`)."""
-
-Opener = Callable[[], AbstractContextManager[Watched]]
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """The service, for all tests."""
-    with served(tmp_path_factory.mktemp("page")) as stage:
-        yield stage
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The browser, for all tests."""
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def opener(browser: Browser, stage: Stage) -> Opener:
-    """Opens a new page in a new context at each call."""
-    return lambda: watched(browser, stage.url, now_s=END_S)
-
-
-@pytest.fixture
-def seen(opener: Opener) -> Iterator[Watched]:
-    """A page of its own; the test fails if the browser reports a fault."""
-    with opener() as seen:
-        yield seen
-        assert seen.faults == []
 
 
 @pytest.fixture(scope="module", params=VIEWS)

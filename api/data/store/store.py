@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from api.base.errand import ERRAND
 from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.base.memory import memory_bytes
 from api.base.quarantine import Quarantine
@@ -350,10 +351,14 @@ class Store:
     ) -> pa.Table:
         """Run one query; the engine fills ``{name:Type}`` in the SQL.
 
-        `stop` finds the query by ``tag``. ``settings`` are the engine's, for this query; they and
+        `stop` finds the query by ``tag``; without one, by that of the errand that it is asked in
+        (`api.base.errand`). ``settings`` are the engine's, for this query; they and
         the tag come from this program, never from a client. They are part of the SQL: given apart,
         they would be set and reset around the query, which takes longer than most queries.
         """
+        errand = ERRAND.get()
+        if errand is not None and not tag:
+            tag = errand.begin(self.stop)
         own = {**(settings or {}), **({"log_comment": tag} if tag else {})}
         if own:
             sql += " SETTINGS " + ", ".join(f"{name} = '{value}'" for name, value in own.items())

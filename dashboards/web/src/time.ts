@@ -39,6 +39,12 @@ export const range = computed<Range>(() => {
   return { from: end - length, to: end, last: length };
 });
 
+/** The range as the reader chose it: it does not move with the clock, so that a change is a choice. */
+export const rangeWord = computed(() => {
+  const { from, to, last } = range.value;
+  return last === undefined ? `${from} ${to}` : `last ${last}`;
+});
+
 /** Look at this stretch, and stop following the clock. */
 export function fix(from: number, to: number): void {
   withQuery({ from: from.toFixed(3), to: to.toFixed(3), last: undefined });

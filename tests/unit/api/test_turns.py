@@ -5,10 +5,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from starlette.types import Message
 
+from api.base.errand import ERRAND, ErrandStopped
 from api.base.errors import Problem
 from api.http import turns
-from api.http.turns import Turns
+from api.http.turns import LEAVING, Turns
 
 RULE = "SOME_MAX"
 
@@ -140,5 +142,90 @@ def test_one_who_goes_away_before_its_turn_leaves_its_place() -> None:
         await asyncio.gather(alone, return_exceptions=True)
         work.may_end.set()
         assert await taken.take(work, RULE, 1) == 1
+
+    asyncio.run(ask())
+
+
+class Client:
+    """What a request hears of its client: its body, then nothing until it leaves."""
+
+    def __init__(self) -> None:
+        self.leaves = asyncio.Event()
+        self._is_heard = False
+
+    async def hear(self) -> Message:
+        if not self._is_heard:
+            self._is_heard = True
+            return {"type": "http.request"}
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def ask(self, taken: Turns, work: Callable[[], int], key: str) -> asyncio.Task[int]:
+        """A question of this client that waits for its answer by now."""
+        LEAVING.set(self.hear)
+        try:
+            return await begun(taken, work, key)
+        finally:
+            LEAVING.set(None)
+
+
+async def is_refused_as_gone(task: asyncio.Task[int]) -> None:
+    with pytest.raises(Problem, match="left before its answer"):
+        await task
+
+
+def test_an_answer_without_askers_gives_up_its_turn() -> None:
+    async def ask() -> None:
+        taken, work, client = Turns(), Work(), Client()
+        running = await begun(taken, work, "a")
+        waiting = await client.ask(taken, work, "b")
+        client.leaves.set()
+        await is_refused_as_gone(waiting)
+        work.may_end.set()
+        assert await running == 1
+        assert await taken.take(work, RULE, 1, key="b") == 2, "only the new question is answered"
+
+    asyncio.run(ask())
+
+
+def test_an_answer_is_made_as_long_as_one_waits_for_it() -> None:
+    async def ask() -> None:
+        taken, work, leaver, stayer = Turns(), Work(), Client(), Client()
+        left = await leaver.ask(taken, work, "a")
+        stays = await stayer.ask(taken, work, "a")
+        leaver.leaves.set()
+        await is_refused_as_gone(left)
+        work.may_end.set()
+        assert await stays == 1
+
+    asyncio.run(ask())
+
+
+def test_an_answer_without_askers_is_stopped_at_its_next_question_to_the_store() -> None:
+    inside, ended = threading.Event(), threading.Event()
+    stopped: list[str] = []
+
+    def work() -> int:
+        errand = ERRAND.get()
+        assert errand is not None
+        try:
+            while True:
+                errand.begin(stopped.append)
+                inside.set()
+                ended.wait(0.01)
+        except ErrandStopped:
+            ended.set()
+            raise
+
+    async def ask() -> None:
+        taken, client = Turns(), Client()
+        asked = await client.ask(taken, work, "a")
+        assert await asyncio.to_thread(inside.wait, 60)
+        client.leaves.set()
+        await is_refused_as_gone(asked)
+        assert await asyncio.to_thread(ended.wait, 60)
+        assert set(map(len, stopped)) == {len("errand-") + 32}, "the store was told, by the tag"
+        # The turn is free again.
+        assert await taken.take(lambda: 5, RULE, 8, key="a") == 5
 
     asyncio.run(ask())

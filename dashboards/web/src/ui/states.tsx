@@ -1,14 +1,32 @@
 /** What a reader sees while there is nothing to see, and why. */
 import type { ComponentChildren } from "preact";
-import { ago } from "../format";
+import { ago, duration } from "../format";
 import type { Resource } from "../resource";
+import { now } from "../time";
 
-export function Loading({ what }: { what: string }) {
+/** A question that takes longer is said to be slow, so that a reader can tell it from a page that hangs. */
+export const SLOW_SECONDS = 10;
+
+/** A view whose answers take long says so when what it shows is older. */
+const STALE_SECONDS = 60;
+
+/** `room`: pixels that what comes will need at least, so that what is below stays where it is. */
+export function Loading(props: { what: string; since?: number | undefined; room?: number }) {
+  const { what, since, room } = props;
   return (
-    <p class="state loading" role="status">
-      <span class="spinner" aria-hidden="true" /> Asking for {what} …
+    <p
+      class="state loading"
+      role="status"
+      style={room === undefined ? {} : { minHeight: `${room}px` }}
+    >
+      <span class="spinner" aria-hidden="true" /> Asking for {what} …{" "}
+      {isSlow(since) && <span>for {duration(Math.round(now.value - since))}</span>}
     </p>
   );
+}
+
+function isSlow(since: number | undefined): since is number {
+  return since !== undefined && now.value - since >= SLOW_SECONDS;
 }
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
@@ -36,12 +54,16 @@ export function Failed({ resource, what }: { resource: Resource<unknown>; what: 
   );
 }
 
-/** A line above what is still shown although it could not be asked for again. */
+/** A line above what is still shown although it could not be asked for again, or takes long to be. */
 export function Stale({ resource }: { resource: Resource<unknown> }) {
-  if (!resource.failure || resource.answeredAt === undefined) return null;
+  const { failure, answeredAt, askedAt } = resource;
+  if (answeredAt === undefined) return null;
+  const isLate = resource.isLoading && isSlow(askedAt) && now.value - answeredAt >= STALE_SECONDS;
+  if (!failure && !isLate) return null;
   return (
     <p class="state stale" role="status">
-      As it was {ago(resource.answeredAt)}: {resource.failure.detail || resource.failure.title}
+      As it was {ago(answeredAt, now.value)}:{" "}
+      {failure ? failure.detail || failure.title : "the next answer takes long"}
     </p>
   );
 }
@@ -52,11 +74,20 @@ export function Shown<T>(props: {
   what: string;
   isEmpty?: (data: T) => boolean;
   empty?: ComponentChildren;
+  room?: number;
   children: (data: T) => ComponentChildren;
 }) {
   const { resource, what } = props;
   if (resource.data === undefined)
-    return resource.failure ? <Failed resource={resource} what={what} /> : <Loading what={what} />;
+    return resource.failure ? (
+      <Failed resource={resource} what={what} />
+    ) : (
+      <Loading
+        what={what}
+        since={resource.askedAt}
+        {...(props.room === undefined ? {} : { room: props.room })}
+      />
+    );
   const isEmpty = props.isEmpty?.(resource.data) ?? false;
   return (
     <>

@@ -12,7 +12,7 @@ import { type Asked, asked, momentsOf, stepFor, written } from "../parts/explore
 import { finder, unitOf } from "../parts/explore-unit";
 import { type Resource, useResource } from "../resource";
 import { route, withQuery } from "../route";
-import { fix, now, range } from "../time";
+import { fix, now, range, rangeWord } from "../time";
 import { Panel } from "../ui/panel";
 import { Failed, Loading, Shown, Stale } from "../ui/states";
 import { completion } from "./explore-completion";
@@ -50,9 +50,8 @@ async function outcomeOf(query: string, answer: Promise<Answer>): Promise<Outcom
 function useOutcomes(state: Asked, width: number) {
   const { from, to, last } = range.value;
   const step = stepFor(to - from, width);
-  const time = last === undefined ? `${from} ${to}` : String(last);
   const resource = useResource<Outcomes>(
-    JSON.stringify([state.queries, time, state.shown === "table" ? "table" : step]),
+    JSON.stringify([state.queries, rangeWord.value, state.shown === "table" ? "table" : step]),
     async (abort) => {
       const moments = momentsOf(range.value.from, range.value.to, step);
       const asking = state.queries.map((query) =>
@@ -209,7 +208,7 @@ function Results(props: {
     return resource.failure ? (
       <Failed resource={resource} what="answer" />
     ) : (
-      <Loading what="an answer" />
+      <Loading what="an answer" since={resource.askedAt} room={420} />
     );
   const find = finder(props.catalog);
   const { all, from, to, step } = resource.data;

@@ -8,7 +8,7 @@ import { causeWords, placeOf } from "../parts/fabric-marks";
 import { LinkSide, NodeSide, type SideProps } from "../parts/fabric-side";
 import { useResource } from "../resource";
 import { route } from "../route";
-import { now, range } from "../time";
+import { now, range, rangeWord } from "../time";
 
 const NS = 1e9;
 
@@ -41,9 +41,9 @@ const FLOW_PULSE_SECONDS = 15;
 
 function LinkAsked(props: SideProps & { link: FabricLink }) {
   const { link } = props;
-  const { from, to, last } = range.value;
+  const { last } = range.value;
   const flow = useResource(
-    `flow of ${link.id} ${last ?? `${from} ${to}`}`,
+    `flow of ${link.id} ${rangeWord.value}`,
     (abort) => askFlow(link.low, link.high, range.value, abort),
     last === undefined ? 0 : Math.floor(now.value / FLOW_PULSE_SECONDS),
   );

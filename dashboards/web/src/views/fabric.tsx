@@ -33,7 +33,7 @@ import { FabricTime } from "../parts/fabric-time";
 import { type Resource, useResource } from "../resource";
 import { href, route, withQuery } from "../route";
 import { isDark } from "../theme";
-import { now, range } from "../time";
+import { now, range, rangeWord } from "../time";
 import { Panel } from "../ui/panel";
 import { Empty, Failed, Loading, Shown, Stale } from "../ui/states";
 import { Chosen } from "./fabric-chosen";
@@ -82,7 +82,7 @@ function Cabled({ topology, at }: { topology: Topology; at: number | undefined }
   const frames = Math.max(1, Math.min(FRAMES_MOST, Math.floor(length / FRAME_SECONDS_LEAST)));
   const pulseSeconds = Math.max(FRAME_SECONDS_LEAST, length / frames);
   const state = useResource(
-    `fabric state ${last ?? `${from} ${to}`}`,
+    `fabric state ${rangeWord.value}`,
     (abort) => {
       const { value } = range;
       return askFabricState({ from: value.from, to: value.to, frames, at }, abort);
@@ -93,7 +93,10 @@ function Cabled({ topology, at }: { topology: Topology; at: number | undefined }
     () => state.data ?? (state.failure ? nothingKnown(range.value.to) : undefined),
     [state.data, state.failure],
   );
-  if (!known) return <Loading what={`the state of ${count(graph.links.length, "link")}`} />;
+  if (!known)
+    return (
+      <Loading what={`the state of ${count(graph.links.length, "link")}`} since={state.askedAt} />
+    );
   return (
     <>
       {state.data ? (

@@ -48,7 +48,7 @@ import {
 import { keepName, ownName } from "../parts/service-browser";
 import { useResource } from "../resource";
 import { href, route, withQuery } from "../route";
-import { now, range } from "../time";
+import { now, range, rangeWord } from "../time";
 import { Panel } from "../ui/panel";
 import { RangePicker } from "../ui/range";
 import { Empty, Shown } from "../ui/states";
@@ -316,10 +316,9 @@ function HostView({ name }: { name: string }) {
 /** The time that is looked at: a key that changes with it, and a pulse where it follows the clock. */
 function useClock(): { key: string; pulse: number; from: number; to: number } {
   const { from, to, last } = range.value;
-  const isFixed = last === undefined;
   return {
-    key: isFixed ? `${from} ${to}` : `last ${last}`,
-    pulse: isFixed ? 0 : every(30),
+    key: rangeWord.value,
+    pulse: last === undefined ? 0 : every(30),
     from,
     to,
   };

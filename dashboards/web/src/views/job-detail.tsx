@@ -24,7 +24,7 @@ import { causeOf } from "../parts/verdict-words";
 import { type Resource, useResource } from "../resource";
 import { href, type Query, route, withQuery } from "../route";
 import "../style/job.css";
-import { fix, now, range } from "../time";
+import { fix, now, range, rangeWord } from "../time";
 import { Panel } from "../ui/panel";
 import { Failed, Loading, Shown, Stale } from "../ui/states";
 import { type Choice, quietly, Tracks } from "./job-tracks";
@@ -47,7 +47,11 @@ export function JobDetailView({ id }: { id: string }) {
   const job = useResource(`job ${id}`, (abort) => askJob(id, abort), pulse);
   useTimeOfEnded(job.data);
   if (!job.data)
-    return job.failure ? <Failed resource={job} what="job" /> : <Loading what="the job" />;
+    return job.failure ? (
+      <Failed resource={job} what="job" />
+    ) : (
+      <Loading what="the job" since={job.askedAt} />
+    );
   return (
     <>
       <Stale resource={job} />
@@ -91,6 +95,7 @@ function JobOverTime({ job, span }: { job: JobDetail; span: Span }) {
     `incidents ${id}`,
     (abort) => askIncidents(id, span.from, span.to, abort),
     `${when} ${changes.value}`,
+    rangeWord.value,
   );
   const late = useHeat(id, "late", span);
   const other = useHeat(id, quantity === "late" ? undefined : quantity, span);
@@ -149,6 +154,7 @@ function useHeat(id: string, quantity: Quantity | undefined, span: Span) {
     `heat ${id} ${quantity}`,
     async (abort) => quantity && askHeat(id, quantity, span.from, span.to, abort),
     `${span.from} ${span.to}`,
+    rangeWord.value,
   );
 }
 

@@ -33,6 +33,7 @@ import type { Span } from "../parts/timeline";
 import { BarTrack, LineTrack, StripTrack } from "../parts/timeline-tracks";
 import { type Resource, useResource } from "../resource";
 import { href, withQuery } from "../route";
+import { rangeWord } from "../time";
 import { Empty, Shown } from "../ui/states";
 
 /** What of the heat map is looked at. */
@@ -61,11 +62,13 @@ export function Tracks(props: {
     `timeline ${job}`,
     (abort) => askTimeline(job, from, to, abort),
     when,
+    rangeWord.value,
   );
   const collectives = useResource(
     `collectives ${job}`,
     (abort) => askCollectives(job, from, to, abort),
     when,
+    rangeWord.value,
   );
   const rank = heat.data?.ranks.find((one) => one.rank === choice.rank);
   return (
@@ -159,7 +162,7 @@ function HeatOf(props: {
             heat={heat}
             accused={props.accused}
             choice={props.choice}
-            isOld={props.heat.isLoading || heat.quantity !== props.choice.quantity}
+            isOld={props.heat.isOld || heat.quantity !== props.choice.quantity}
           />
         )
       }
@@ -235,6 +238,7 @@ function Why(props: { job: string; rank: number; time: number; heat: AskedHeat |
   const cell = useResource(
     `cell ${job}`,
     async (abort) => (step ? askCell(job, rank, step.from, step.to, abort) : undefined),
+    0,
     `${rank} ${step?.from} ${step?.to}`,
   );
   const close = () => withQuery({ step: undefined });
@@ -248,7 +252,7 @@ function Why(props: { job: string; rank: number; time: number; heat: AskedHeat |
       </Empty>
     );
   return (
-    <div class={`why-place ${cell.isLoading ? "old" : ""}`}>
+    <div class={`why-place ${cell.isOld ? "old" : ""}`}>
       <Shown resource={quietly(cell)} what="step">
         {(found) =>
           found && (
@@ -326,21 +330,25 @@ function Machines(props: {
     rank?.host == null
       ? undefined
       : { host: rank.host, gpu: rank.gpu, devices: rank.device ? [rank.device] : [] };
-  const when = `${from} ${to} ${isReady} ${rank?.rank}`;
+  const when = `${from} ${to}`;
+  const which = `${rangeWord.value} ${isReady} ${rank?.rank}`;
   const traffic = useResource(
     `traffic ${job}`,
     async (abort) => (isReady ? askTraffic(job, place, from, to, abort) : undefined),
     when,
+    which,
   );
   const gpus = useResource(
     `gpus ${job}`,
     async (abort) => (isReady ? askGpus(job, place, from, to, abort) : undefined),
     when,
+    which,
   );
   const troubles = useResource(
     `troubles ${job}`,
     (abort) => askTroubles(job, from, to, abort),
-    `${from} ${to}`,
+    when,
+    rangeWord.value,
   );
   return (
     <>

@@ -36,7 +36,7 @@ import {
 } from "../parts/matrix-words";
 import { type Resource, useResource } from "../resource";
 import { href, type Query, route, withQuery } from "../route";
-import { fix, now, range } from "../time";
+import { fix, now, range, rangeWord } from "../time";
 import { Panel, Tile } from "../ui/panel";
 import { Empty, Shown } from "../ui/states";
 import { Table } from "../ui/table";
@@ -50,12 +50,13 @@ const LAST_PART_SECONDS = 1800;
 function useRanged<T>(
   what: string,
   load: (from: number, to: number, abort: AbortSignal) => Promise<T>,
+  news = 0,
 ): Resource<T> {
-  const { from, to, last } = range.value;
+  const isFollowing = range.value.last !== undefined;
   return useResource(
-    `${what} ${last === undefined ? `${from} ${to}` : last}`,
+    `${what} ${rangeWord.value}`,
     (abort) => load(range.value.from, range.value.to, abort),
-    last === undefined ? 0 : Math.floor(now.value / PULSE_SECONDS),
+    `${isFollowing ? Math.floor(now.value / PULSE_SECONDS) : 0} ${news}`,
   );
 }
 
@@ -153,8 +154,10 @@ function JobMatrix({ job, jobs }: { job: string; jobs: readonly Job[] }) {
     askMatrix(job, by, from, to, abort),
   );
   const ranks = useResource(`ranks ${job}`, (abort) => askRanks(job, abort));
-  const incidents = useRanged(`incidents ${job} ${changes.value}`, (from, to, abort) =>
-    askIncidents(job, from, to, abort),
+  const incidents = useRanged(
+    `incidents ${job}`,
+    (from, to, abort) => askIncidents(job, from, to, abort),
+    changes.value,
   );
   return (
     <>

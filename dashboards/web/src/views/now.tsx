@@ -32,6 +32,8 @@ const NS = 1e9;
 const CARDS = 8;
 const CLOSED_SHOWN = 8;
 const NEW_SECONDS = 120;
+/** A headline and a card: most who look at this view do so because something is wrong. */
+const CARD_PIXELS = 400;
 
 /** Moves every so many seconds, at a tick of the clock. */
 function every(seconds: number): number {
@@ -118,7 +120,7 @@ function Top(props: {
   const isAllKnown = looks.data && jobs.data && (numbers.data || numbers.failure);
   // Trouble is shown at once; its absence only when every answer has come.
   if (openCount === undefined || (openCount === 0 && !isAllKnown))
-    return <Loading what="what is going on" />;
+    return <Loading what="what is going on" since={open.askedAt} room={CARD_PIXELS} />;
   const looked = looks.data?.seen?.evaluated_at;
   const ends = closed.data?.items.map((one) => (one.until_ns ?? one.last_seen_ns) / NS) ?? [];
   const known = headline({

@@ -31,7 +31,7 @@ import { EndSilenceDialog, Notices, SilenceDialog, Silences } from "../parts/ser
 import { hasPack, number, troublesOf } from "../parts/service-troubles";
 import { useResource } from "../resource";
 import { href, route } from "../route";
-import { fix, now, range } from "../time";
+import { fix, now, range, rangeWord } from "../time";
 import { Panel } from "../ui/panel";
 import { aligned, Plot } from "../ui/plot";
 import { RangePicker } from "../ui/range";
@@ -97,7 +97,7 @@ function Health() {
   );
   return (
     <>
-      <Shown resource={found} what="the service's health">
+      <Shown resource={found} what="the service's health" room={320}>
         {({ about, book, notices }) => (
           <>
             <ServiceVerdict
@@ -105,7 +105,7 @@ function Health() {
               hasNumbers={!numbers.data || numbers.data.processes.length > 0}
               hasPack={hasPack(book)}
             />
-            <Shown resource={numbers} what="the service's own numbers">
+            <Shown resource={numbers} what="the service's own numbers" room={240}>
               {(known) => <ServiceTiles about={about} numbers={known} now={now.value} />}
             </Shown>
           </>
@@ -123,7 +123,7 @@ function Curves() {
   const window = `${Math.max(60, 2 * step)}s`;
   const all = charts(window);
   const found = useResource(
-    last === undefined ? `${from} ${to}` : `last ${last}`,
+    rangeWord.value,
     (abort) =>
       Promise.all(
         all.map((chart) =>
@@ -141,7 +141,7 @@ function Curves() {
   );
   return (
     <Panel title="Its own numbers over time" aside={<RangePicker />}>
-      <Shown resource={found} what="curves">
+      <Shown resource={found} what="curves" room={640}>
         {(answers) => (
           <div class="charts">
             {all.map((chart, index) => {

@@ -1,0 +1,120 @@
+"""The built-in page before a slow service and old data: it waits for answers, and tells their age.
+
+The browser's clock stands where the data ends and is moved on by hand. Answers are held back in the
+browser, so that how slow they are depends on no machine.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Page, Request, Route, expect
+
+from tests.stands.browser import Watched
+from tests.worlds.page_data import CULPRIT, END_S, VICTIM_JOB
+
+pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow]
+
+
+class Held:
+    """Requests of one path, held back until the test lets them go."""
+
+    def __init__(self, page: Page, path: str) -> None:
+        self.waiting: list[Route] = []
+        self.asked = 0
+        self.given_up: list[str] = []
+        page.route(f"**{path}*", self._hold)
+        page.on("requestfailed", lambda one: self._note(one, path))
+
+    def _hold(self, route: Route) -> None:
+        self.asked += 1
+        self.waiting.append(route)
+
+    def _note(self, request: Request, path: str) -> None:
+        if path in request.url:
+            self.given_up.append(request.url)
+
+    def let_go(self) -> None:
+        """Let the oldest be answered."""
+        self.waiting.pop(0).continue_()
+
+
+def move_clock(page: Page, seconds: float) -> None:
+    """The page sees it at its next tick, within five real seconds."""
+    page.clock.set_fixed_time(dt.datetime.fromtimestamp(END_S + seconds, tz=dt.UTC))
+
+
+@contextmanager
+def asked_again(seen: Watched, path: str) -> Iterator[None]:
+    """What is done here makes the page ask for this path once more."""
+    before = count_of(seen, path)
+    yield
+    seen.until(lambda: count_of(seen, path) > before, f"{path} is asked for again")
+
+
+def count_of(seen: Watched, path: str) -> int:
+    return sum(path in url for url in seen.asked)
+
+
+@pytest.mark.parametrize(
+    ("address", "slow", "pulse", "shown"),
+    [
+        ("/fabric", "/v1/fabric/state", "/v1/topology", "Worst links"),
+        (f"/job/{VICTIM_JOB}", f"/v1/jobs/{VICTIM_JOB}/timeline", "/verdict", "Steps:"),
+    ],
+)
+def test_an_answer_slower_than_the_pulse_is_shown(
+    seen: Watched, address: str, slow: str, pulse: str, shown: str
+) -> None:
+    page = seen.page
+    held = Held(page, slow)
+    page.goto(f"{seen.url}/#{address}")
+    seen.until(lambda: held.asked == 1, "the slow answer is asked for")
+    for seconds in (31, 122):
+        with asked_again(seen, pulse):
+            move_clock(page, seconds)
+    assert (held.asked, held.given_up) == (1, []), "a pulse does not end a question"
+    expect(page.locator(".state.loading").first).to_contain_text("for 2 min")
+    held.let_go()
+    expect(
+        page.get_by_role("img", name=shown).or_(page.get_by_role("region", name=shown)).first
+    ).to_be_visible()
+    seen.until(lambda: held.asked == 2, "what the pulses wanted is asked for now")
+    held.let_go()
+    seen.settle()
+    assert (held.asked, held.given_up) == (2, [])
+
+
+def test_another_range_takes_the_place_of_the_question_under_way(seen: Watched) -> None:
+    page = seen.page
+    held = Held(page, "/v1/fabric/state")
+    page.goto(f"{seen.url}/#/fabric")
+    seen.until(lambda: held.asked == 1, "the state is asked for")
+    page.get_by_role("combobox", name="Time range").select_option("1h")
+    seen.until(lambda: held.asked == 2, "the state of the hour is asked for")
+    seen.until(lambda: len(held.given_up) == 1, "the question before is given up")
+    held.waiting.pop(0)
+    held.let_go()
+    seen.settle()
+
+
+def test_a_view_that_fails_keeps_what_it_showed_and_its_age(seen: Watched) -> None:
+    page = seen.page
+    seen.open(f"/hosts/{CULPRIT}")
+    page.route(
+        f"**/v1/hosts/{CULPRIT}/health*",
+        lambda route: route.fulfill(
+            status=503,
+            content_type="application/problem+json",
+            body='{"title": "busy", "detail": "the store is away", "status": 503}',
+        ),
+    )
+    with asked_again(seen, f"/v1/hosts/{CULPRIT}/health"):
+        move_clock(page, 120)
+    stale = page.locator(".state.stale").first
+    expect(stale).to_contain_text("As it was 2 min ago: the store is away")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(CULPRIT)
+    seen.faults.clear()  # the browser itself tells of the status
