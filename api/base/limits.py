@@ -541,6 +541,14 @@ HEALTH_BODIES_MAX: Final = 32
 """Answers of `/v1/health`, by what was asked, that are kept as bytes until something changes, about
 25 MB for 10,000 hosts. The oldest goes."""
 
+DATA_LATE_SECONDS: Final = 60.0
+"""When the newest sample is older, `/v1/freshness` calls the data late: agents report every five to
+thirty seconds, and another process' data is noted half a minute later."""
+
+EVALUATION_STALE_SECONDS: Final = 60.0
+"""An evaluation that is older is too old to count: they are made every few seconds, and one that
+takes long is rare."""
+
 HEALTH_STALE_SECONDS: Final = 60.0
 """When the inventory was unreadable for so long, health is stale, no scheduler may act. → 503"""
 

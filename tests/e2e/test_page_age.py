@@ -118,3 +118,58 @@ def test_a_view_that_fails_keeps_what_it_showed_and_its_age(seen: Watched) -> No
     expect(stale).to_contain_text("As it was 2 min ago: the store is away")
     expect(page.get_by_role("heading", level=1)).to_contain_text(CULPRIT)
     seen.faults.clear()  # the browser itself tells of the status
+
+
+def with_ages(page: Page, data_s: float | None, evaluation_s: float | None) -> None:
+    """The service says from now on that data and evaluation are so old."""
+    ages = {
+        name: {"at": None, "age_seconds": age, "bound_seconds": 60, "is_late": False}
+        for name, age in (("data", data_s), ("evaluation", evaluation_s))
+    }
+    page.route("**/v1/freshness", lambda route: route.fulfill(json=ages))
+
+
+@pytest.mark.parametrize(
+    ("data_s", "evaluation_s", "said"),
+    [
+        (3, 2, "Live"),
+        (1200, 2, "Data 20 min old"),
+        (3, 75, "Not evaluated for 75 s"),
+        (1200, 180, "Data 20 min old, not evaluated for 3 min"),
+        (None, None, "No data yet"),
+    ],
+)
+def test_live_means_new_data_and_a_new_evaluation(
+    seen: Watched, data_s: float | None, evaluation_s: float | None, said: str
+) -> None:
+    page = seen.page
+    with_ages(page, data_s, evaluation_s)
+    seen.open("/incident")
+    expect(page.locator(".live")).to_have_text(said)
+
+
+def test_what_was_live_grows_old_without_answers(seen: Watched) -> None:
+    page = seen.page
+    seen.open("/incident")
+    expect(page.locator(".live")).to_have_text("Live")
+    held = Held(page, "/v1/freshness")
+    move_clock(page, 300)
+    expect(page.locator(".live")).to_contain_text("Data 5 min old")
+    held.let_go()
+
+
+@pytest.mark.parametrize("address", ["/", "/job"])
+def test_a_job_that_fell_silent_says_since_when(seen: Watched, address: str) -> None:
+    """Twenty minutes after the last sample: PromQL knows none; the inventory says that it runs."""
+    page = seen.page
+    move_clock(page, 1200)
+    seen.open(address)
+    row = page.get_by_role("row", name=VICTIM_JOB)
+    expect(row).to_contain_text("no data since 09:07:40")
+
+
+def test_plots_of_a_job_that_fell_silent_say_so(seen: Watched) -> None:
+    page = seen.page
+    move_clock(page, 1200)
+    seen.open(f"/job/{VICTIM_JOB}")
+    expect(page.locator(".track-warning").first).to_contain_text("no data since 09:0")

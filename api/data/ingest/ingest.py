@@ -342,6 +342,11 @@ class Ingest:
             self._metrics.records.labels(protocol, table).inc(count)
         self._metrics.refuse(protocol, refused)
 
+    @property
+    def newest_s(self) -> float | None:
+        """Unix seconds of the newest sample that this process received; None: it received none."""
+        return max(self._newest_s.values(), default=None)
+
     def _note_newest(self, protocol: str, samples: SampleColumns) -> None:
         """Not later than now: a sample of the future would hide that its sender fell silent."""
         if not len(samples):

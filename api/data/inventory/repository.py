@@ -14,7 +14,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, Table, case, delete, not_, select, tuple_, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Table,
+    case,
+    delete,
+    func,
+    not_,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.sql.expression import bindparam
 
 from api.base.limits import GHOST_KEPT_DAYS, GHOSTS_FORGOTTEN_AT_ONCE, PAGE_DEFAULT, PAGE_MAX
@@ -104,6 +115,12 @@ class HostTables(Part):
         query = select(table.c.host).order_by(table.c.last_seen.desc()).limit(limit)
         with self._database.reading("list names of hosts") as connection:
             return list(connection.execute(query).scalars())
+
+    def last_seen(self) -> dt.datetime | None:
+        """When any of them was last seen, to half a minute; None: none ever was."""
+        query = select(func.max(HOSTS.table.c.last_seen))
+        with self._database.reading("find when a host was last seen") as connection:
+            return connection.execute(query).scalar()
 
     def forget_ghosts(self, now: dt.datetime) -> int:
         """Delete the ghosts of long ago with their devices; how many there were.

@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from alerts.judge.incident import Incident, IncidentState
-from api.base.limits import PAGE_DEFAULT, PAGE_MAX
+from api.base.limits import EVALUATION_STALE_SECONDS, PAGE_DEFAULT, PAGE_MAX
 from api.data.events import decode_position, next_position
 from api.data.inventory.incidents import moment_of
 from api.data.inventory.records import Job
@@ -24,10 +24,6 @@ from collector.contract.units import NS_PER_MS
 from collector.contract.verdict import Verdict
 
 router = APIRouter(tags=["verdicts"])
-
-STALE_SECONDS = 60.0
-"""An evaluation that is older is too old to count: they are made every few seconds, and one that
-takes long is rare."""
 
 
 class SaidOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +107,7 @@ async def job_verdict(job: FoundJob, parts: Parts) -> Response:
 def judge_job(parts: Context, job: Job) -> JobVerdictOut:
     evaluated = parts.incidents.evaluated_at()
     age_s = None if evaluated is None else parts.clock() - evaluated.timestamp()
-    is_fresh = age_s is not None and age_s <= STALE_SECONDS
+    is_fresh = age_s is not None and age_s <= EVALUATION_STALE_SECONDS
     standing = parts.incidents.list(state=IncidentState.OPEN, job=job.job, limit=PAGE_MAX)
     standing = sorted(standing, key=lambda one: (-one.verdict.confidence, one.id))
     well_since = None

@@ -108,6 +108,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/incidents/{incident}/case": Scope.READ,
     "GET /v1/feedback": Scope.READ,
     "GET /v1/explain": Scope.READ,
+    "GET /v1/freshness": Scope.READ,
     "GET /v1/live": Scope.READ,
     "GET /v1/events": Scope.READ,
     "GET /v1/bursts": Scope.READ,

@@ -2,9 +2,10 @@
 import type { ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { isTokenAsked, useToken } from "./api/client";
-import { ago } from "./format";
+import { freshness } from "./fresh";
 import { isHelpShown } from "./keys";
 import { connection, heardAt } from "./live";
+import { markOf } from "./parts/fresh-words";
 import { href, route } from "./route";
 import { theme } from "./theme";
 import { now } from "./time";
@@ -29,15 +30,18 @@ function Menu({ current }: { current: View | undefined }) {
   );
 }
 
-const CONNECTION_WORDS = { live: "Live", connecting: "Connecting", lost: "No connection" } as const;
-
 function LiveMark() {
-  const state = connection.value;
-  const heard = heardAt.value ? `, last heard ${ago(heardAt.value, now.value)}` : "";
+  const known = freshness.value;
+  const { look, text, title } = markOf({
+    connection: connection.value,
+    quiet: heardAt.value ? now.value - heardAt.value : undefined,
+    freshness: known?.told,
+    passed: known ? Math.max(0, now.value - known.at) : 0,
+  });
   return (
-    <span class={`live ${state}`} role="status" title={`${CONNECTION_WORDS[state]}${heard}`}>
+    <span class={`live ${look}`} role="status" title={title}>
       <i aria-hidden="true" />
-      {CONNECTION_WORDS[state]}
+      {text}
     </span>
   );
 }

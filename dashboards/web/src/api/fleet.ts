@@ -1,7 +1,7 @@
 /** The whole cluster in a few numbers, and its running jobs; each is one question in PromQL. */
 import { ask, type Page } from "./client";
 import type { Job } from "./jobs";
-import { overRange, type Series } from "./promql";
+import { anyOf, instant, overRange, type Series } from "./promql";
 import { type Alert, askNumbers } from "./service";
 
 const PORT = "cluster, host, device, port";
@@ -88,6 +88,24 @@ export async function askMeasured(
       found.set(labels.job ?? "", row);
     }
   return found;
+}
+
+/** Jobs that fell silent longer ago are not told apart. */
+export const STOPPED_WITHIN_SECONDS = 3600;
+/** Jobs that are asked about at once; a pattern has a bounded length. */
+const STOPPED_MAX = 100;
+
+/** When the last step was measured of jobs that none is measured of now, unix seconds; not within the hour: no entry. */
+export async function askStopped(
+  jobs: readonly string[],
+  time: number,
+  abort: AbortSignal,
+): Promise<ReadonlyMap<string, number>> {
+  if (!jobs.length) return new Map();
+  const pattern = JSON.stringify(anyOf(jobs.slice(0, STOPPED_MAX)));
+  const series = `fabric_job_step_seconds{job=~${pattern}}[${STOPPED_WITHIN_SECONDS}s]`;
+  const found = await instant(`max by (job) (ts_of_last_over_time(${series}))`, time, abort);
+  return new Map(found.map(({ labels, values }) => [labels.job ?? "", values[0] ?? Number.NaN]));
 }
 
 /** The jobs' step times over the last hour, thinned to what a small line can show. */

@@ -4,7 +4,7 @@
  * Several columns fit into one query: the label `what` distinguishes them. A large job's thousand NICs are
  * not asked for one by one, but as their median and their largest, beside those of the rank that is looked at.
  */
-import { overRange, type Series, selector, stepOf } from "./promql";
+import { anyOf, overRange, type Series, selector, stepOf } from "./promql";
 
 export const WHAT = "what";
 const PORT = "host, device, port";
@@ -44,8 +44,7 @@ const ofFarEnds = (expression: string, job: string) =>
 
 /** `{host="a",device=~"b|c"}`: names are text from outside, also inside a pattern. */
 export function ofPlace({ host, devices }: Place): string {
-  const pattern = devices.map((name) => name.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|");
-  return `{host=${JSON.stringify(host)},device=~${JSON.stringify(pattern)}}`;
+  return `{host=${JSON.stringify(host)},device=~${JSON.stringify(anyOf(devices))}}`;
 }
 
 /** Bits a second; of interfaces on hosts without RDMA ports. */

@@ -66,6 +66,11 @@ export function stepOf(from: number, to: number, points = 240): number {
   return Math.max(1, Math.ceil((to - from) / points));
 }
 
+/** A pattern that matches these words and nothing else. */
+export function anyOf(words: readonly string[]): string {
+  return words.map((word) => word.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|");
+}
+
 /** `{host="a\"b"}`: label values are text from outside. */
 export function selector(labels: Labels): string {
   const parts = Object.entries(labels).map(([name, value]) => `${name}=${JSON.stringify(value)}`);

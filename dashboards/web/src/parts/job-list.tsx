@@ -4,11 +4,14 @@ import { type Job, unixSeconds } from "../api/jobs";
 import { duration, moment } from "../format";
 import { type Column, Table } from "../ui/table";
 import { StateBadge } from "./job-head";
+import { silentWords } from "./job-words";
 
 /** What is measured of jobs, by job; nothing for who is not measured now. */
 export interface Measures {
   readonly step: ReadonlyMap<string, number>;
   readonly hosts: ReadonlyMap<string, number>;
+  /** Unix seconds of the last step of running jobs without one now; undefined: not known yet. */
+  readonly stopped: ReadonlyMap<string, number> | undefined;
 }
 
 interface Shown {
@@ -84,11 +87,21 @@ function numbers({ measures, now }: Shown): Column<Job>[] {
     { name: "Ran for", show: (job) => duration(lengthOf(job)), by: lengthOf, isNumber: true },
     {
       name: "Step",
-      show: (job) => duration(measures.step.get(job.id)),
+      show: (job) =>
+        isSilent(job, measures) ? (
+          <span class="silent">{silentWords(measures.stopped?.get(job.id), now)}</span>
+        ) : (
+          duration(measures.step.get(job.id))
+        ),
       by: (job) => measures.step.get(job.id) ?? -1,
       isNumber: true,
     },
   ];
+}
+
+/** Runs, and no step of it is measured now. */
+function isSilent(job: Job, { step, stopped }: Measures): boolean {
+  return job.state === "running" && stopped !== undefined && !step.has(job.id);
 }
 
 const verdict = (

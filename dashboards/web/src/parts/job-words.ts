@@ -2,7 +2,7 @@
 import type { HeatRank } from "../api/heat";
 import type { Culprit, IncidentShort } from "../api/incidents";
 import type { Job, VerdictNow } from "../api/jobs";
-import { count } from "../format";
+import { count, moment } from "../format";
 import type { Span } from "./timeline";
 
 /** The job's verdict in one sentence. */
@@ -77,6 +77,11 @@ export function culpritWords({ rank, host, gpu, device, ...more }: Culprit): str
   if (rank !== undefined) return host ? `rank ${rank} on ${host}` : `rank ${rank}`;
   if (host) return [host, device ?? (gpu === undefined ? "" : `GPU ${gpu}`)].join(" ").trim();
   return [more.switch, more.switch_port].filter(Boolean).join(" ") || (more.job ?? "unknown");
+}
+
+/** Instead of a dash: since when nothing is measured of a job that should be. */
+export function silentWords(since: number | undefined, now: number): string {
+  return since === undefined ? "no data for over an hour" : `no data since ${moment(since, now)}`;
 }
 
 /** `6 GiB`. */

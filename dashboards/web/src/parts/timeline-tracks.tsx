@@ -14,12 +14,14 @@ import {
   inside,
   type Segment,
 } from "./timeline-draw";
-import { summaryOf } from "./timeline-words";
+import { newestOf, stoppedWords, summaryOf } from "./timeline-words";
 
 /** A plot's heading: what is seen, its legend with the values under the cursor, its controls. */
 export function TrackHead(props: {
   title: string;
   hint?: string | undefined;
+  /** That what is drawn is old. */
+  warning?: string | undefined;
   keys?: ComponentChildren;
   aside?: ComponentChildren;
 }) {
@@ -27,6 +29,7 @@ export function TrackHead(props: {
     <header class="track-head">
       <h3>{props.title}</h3>
       {props.hint && <span class="soft hint">{props.hint}</span>}
+      {props.warning && <span class="track-warning">{props.warning}</span>}
       {props.keys && <div class="keys">{props.keys}</div>}
       {props.aside && <div class="aside">{props.aside}</div>}
     </header>
@@ -100,6 +103,7 @@ export interface Part {
 export function BarTrack(props: {
   title: string;
   hint?: string;
+  warning?: string | undefined;
   bars: readonly Bar[];
   parts: readonly Part[];
   format: (value: number) => string;
@@ -138,7 +142,12 @@ export function BarTrack(props: {
   }));
   return (
     <section class="track">
-      <TrackHead title={props.title} hint={props.hint} keys={<Keys clock={clock} keys={keys} />} />
+      <TrackHead
+        title={props.title}
+        hint={props.hint}
+        warning={props.warning}
+        keys={<Keys clock={clock} keys={keys} />}
+      />
       <canvas
         ref={canvas}
         role="img"
@@ -163,6 +172,8 @@ export function LineTrack(props: {
   height: number;
   /** False where zero means nothing, as with degrees. */
   isFromZero?: boolean;
+  /** Lines that are there only when something is wrong do not stop. */
+  isSteady?: boolean;
 }) {
   const clock = useClock();
   const { format, height } = props;
@@ -198,6 +209,11 @@ export function LineTrack(props: {
       <TrackHead
         title={props.title}
         hint={props.hint}
+        warning={
+          props.isSteady
+            ? stoppedWords(newestOf(times, lines), times.at(-1) ?? 0, "after")
+            : undefined
+        }
         keys={
           lines.length > KEYS_MAX ? (
             <Extremes clock={clock} data={props.data} format={format} placeAt={placeAt} />

@@ -1,4 +1,5 @@
 /** Words and places of what stands around a timeline's plots. */
+import { moment } from "../format";
 import { zone } from "../zone";
 import type { Span } from "./timeline";
 
@@ -19,6 +20,32 @@ export function clockText(time: number, step: number): string {
   const decimals = step >= 1 ? 0 : step >= 0.1 ? 1 : 2;
   const text = (Math.floor(seconds * 10 ** decimals + 1e-6) / 10 ** decimals).toFixed(decimals);
   return `${minutes}:${text.padStart(decimals ? decimals + 3 : 2, "0")}`;
+}
+
+/** A plot that ends so much before its time does has stopped; readings come every few seconds to half a minute. */
+const STOPPED_SECONDS = 60;
+
+/**
+ * Why a plot is empty at its end; undefined: it is not. `newest` and `end`: unix seconds. Of a series
+ * PromQL shows the last sample for up to five minutes: then there is none "after", though maybe less.
+ */
+export function stoppedWords(
+  newest: number | undefined,
+  end: number,
+  word: "since" | "after" = "since",
+): string | undefined {
+  if (newest === undefined || end - newest < STOPPED_SECONDS) return undefined;
+  return `no data ${word} ${moment(newest, end)}`;
+}
+
+/** When lines that lie on these moments last had a value. */
+export function newestOf(
+  times: readonly number[],
+  lines: readonly { readonly values: readonly (number | null)[] }[],
+): number | undefined {
+  for (let place = times.length - 1; place >= 0; place--)
+    if (lines.some(({ values }) => (values[place] ?? null) !== null)) return times[place];
+  return undefined;
 }
 
 /** For each stretch the lowest lane in which nothing lies yet, and how many lanes that takes. */

@@ -1,4 +1,5 @@
 /** All jobs, by state and by name; what is measured of them is of the end of the time looked at. */
+import { askStopped } from "../api/fleet";
 import {
   askIncidents,
   askJobs,
@@ -33,6 +34,14 @@ export function JobListView() {
     (abort) => askMeasures(to, abort),
     `${pulse} ${route.value.query.to}`,
   );
+  const silent = (jobs.data?.items ?? [])
+    .filter(({ id, state }) => state === "running" && measures.data && !measures.data.step.has(id))
+    .map((job) => job.id);
+  const stopped = useResource(
+    `stopped ${silent.join(" ")}`,
+    (abort) => askStopped(silent, to, abort),
+    pulse,
+  );
   const { from: begin, to: end, last } = range.value;
   const incidents = useResource(
     last === undefined ? `incidents ${begin} ${end}` : "open incidents",
@@ -58,7 +67,10 @@ export function JobListView() {
                 {found.length ? (
                   <JobTable
                     jobs={newestFirst(found)}
-                    measures={measures.data ?? { step: new Map(), hosts: new Map() }}
+                    measures={{
+                      ...(measures.data ?? { step: new Map(), hosts: new Map() }),
+                      stopped: measures.data && stopped.data,
+                    }}
                     incidents={incidents.data ?? []}
                     isNow={last !== undefined}
                     jobHref={jobHref}

@@ -24,6 +24,7 @@ import {
   collectiveLines,
   comparedLines,
   hasReasons,
+  lastStepEnd,
   reasonSegments,
   stepBars,
   TROUBLE_WORDS,
@@ -31,6 +32,7 @@ import {
 } from "../parts/job-lines";
 import type { Span } from "../parts/timeline";
 import { BarTrack, LineTrack, StripTrack } from "../parts/timeline-tracks";
+import { stoppedWords } from "../parts/timeline-words";
 import { type Resource, useResource } from "../resource";
 import { href, withQuery } from "../route";
 import { rangeWord } from "../time";
@@ -74,7 +76,7 @@ export function Tracks(props: {
   return (
     <>
       <Reserved pixels={156} for={timeline}>
-        <Steps timeline={timeline} />
+        <Steps timeline={timeline} end={to} />
       </Reserved>
       <Reserved pixels={350} for={heat}>
         <HeatOf heat={heat} accused={props.accused} choice={choice} />
@@ -108,7 +110,8 @@ const STEP_PARTS = [
   { label: "network", colour: "transfer" },
 ];
 
-function Steps({ timeline }: { timeline: Resource<TimelineAnswer> }) {
+/** `end`: unix seconds, where the range ends. */
+function Steps({ timeline, end }: { timeline: Resource<TimelineAnswer>; end: number }) {
   return (
     <Shown
       resource={timeline}
@@ -120,6 +123,7 @@ function Steps({ timeline }: { timeline: Resource<TimelineAnswer> }) {
         <BarTrack
           title="Steps"
           hint={`the median step, split by where its time goes${kept_one_in > 1 ? `; one in ${kept_one_in} collectives was looked at` : ""}`}
+          warning={stoppedWords(lastStepEnd(stepBars(buckets)), end)}
           bars={stepBars(buckets)}
           parts={STEP_PARTS}
           gap={(seconds) => `no step ended for ${duration(seconds)}`}
@@ -308,6 +312,7 @@ function Collectives(props: { series: Resource<Asked>; timeline: TimelineAnswer 
               data={data}
               format={duration}
               height={84}
+              isSteady
             />
           )
         );
@@ -382,6 +387,7 @@ function Traffic(props: { asked: Resource<Asked | undefined>; rank: HeatRank | u
             data={comparedLines(asked, direction, own, "all NICs")}
             format={bits}
             height={68}
+            isSteady
           />
         ))
       }
@@ -466,6 +472,7 @@ function Gpus(props: { asked: Resource<Asked | undefined>; rank: HeatRank | unde
                 key={name}
                 data={comparedLines(asked, name, own, "all GPUs")}
                 height={62}
+                isSteady
                 {...look}
               />
             ))}

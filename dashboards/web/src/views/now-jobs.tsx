@@ -1,10 +1,11 @@
 /** Running jobs in a line each: the step now against usual, over the last hour, waiting, network. */
 
 import type { Page } from "../api/client";
-import { askMeasured, askStepTimes } from "../api/fleet";
+import { askMeasured, askStepTimes, askStopped } from "../api/fleet";
 import type { Incident, IncidentShort } from "../api/incidents";
 import type { Job } from "../api/jobs";
 import { count, duration, percent } from "../format";
+import { silentWords } from "../parts/job-words";
 import { Spark } from "../parts/now-spark";
 import { SLOWER, slowdown, usualOf } from "../parts/now-state";
 import { causeOf } from "../parts/verdict-words";
@@ -25,6 +26,8 @@ interface Row {
   readonly wait: number | undefined;
   readonly times: readonly number[];
   readonly values: readonly number[];
+  /** Words where nothing is measured now. */
+  readonly silent: string | undefined;
   readonly trouble: { readonly id: string; readonly cause: string } | undefined;
 }
 
@@ -41,6 +44,14 @@ export function Jobs(props: {
   const lines = useResource(
     "steps",
     async (abort) => ({ to: now.value, series: await askStepTimes(now.value, abort) }),
+    Math.floor(now.value / 60),
+  );
+  const silent = (props.jobs.data?.items ?? [])
+    .map((job) => job.id)
+    .filter((id) => measured.data && measured.data.get(id)?.step === undefined);
+  const stopped = useResource(
+    `stopped ${silent.join(" ")}`,
+    (abort) => askStopped(silent, now.value, abort),
     Math.floor(now.value / 60),
   );
   const to = lines.data?.to ?? now.value;
@@ -66,7 +77,7 @@ export function Jobs(props: {
           <>
             <JobTable
               rows={data.items.map((job) =>
-                rowOf(job, measured.data, lines.data?.series, props.open),
+                rowOf(job, measured.data, lines.data?.series, props.open, stopped.data),
               )}
               from={to - HOUR}
               to={to}
@@ -89,6 +100,7 @@ function rowOf(
   measured: Awaited<ReturnType<typeof askMeasured>> | undefined,
   lines: Awaited<ReturnType<typeof askStepTimes>> | undefined,
   open: readonly (Incident | IncidentShort)[],
+  stopped: ReadonlyMap<string, number> | undefined,
 ): Row {
   const own = measured?.get(job.id);
   const line = lines?.find((one) => one.labels.job === job.id);
@@ -101,6 +113,10 @@ function rowOf(
     wait: own?.wait,
     times: line?.times ?? [],
     values: line?.values ?? [],
+    silent:
+      measured && stopped && own?.step === undefined
+        ? silentWords(stopped.get(job.id), now.value)
+        : undefined,
     trouble: trouble && {
       id: trouble.id,
       cause: "verdict" in trouble ? trouble.verdict.cause : trouble.cause,
@@ -116,7 +132,7 @@ function Verdict({ row, isFresh }: { row: Row; isFresh: boolean }) {
         <Badge tone="bad">{causeOf(row.trouble.cause).title}</Badge>
       </a>
     );
-  if (!isFresh) return <Badge>not judged</Badge>;
+  if (!isFresh || row.silent) return <Badge>not judged</Badge>;
   return isSlow(row) ? (
     <Badge tone="warn">slower, no cause found</Badge>
   ) : (
@@ -151,8 +167,8 @@ function JobTable(props: { rows: readonly Row[]; from: number; to: number; isFre
       isNumber: true,
       by: (row) => row.step ?? Number.NaN,
       show: (row) => (
-        <b class={isSlow(row) || isStuck(row) ? "now-bad" : ""}>
-          {isStuck(row) ? "stands still" : duration(row.step)}
+        <b class={isSlow(row) || isStuck(row) ? "now-bad" : row.silent ? "silent" : ""}>
+          {isStuck(row) ? "stands still" : (row.silent ?? duration(row.step))}
         </b>
       ),
     },
