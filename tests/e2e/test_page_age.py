@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
 from tests.stands.browser import Watched
-from tests.worlds.page_data import CULPRIT, END_S, VICTIM_JOB
+from tests.worlds.page_data import CULPRIT, END_S, VICTIM_JOB, Stage
 
 pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow]
 
@@ -173,3 +173,36 @@ def test_plots_of_a_job_that_fell_silent_say_so(seen: Watched) -> None:
     move_clock(page, 1200)
     seen.open(f"/job/{VICTIM_JOB}")
     expect(page.locator(".track-warning").first).to_contain_text("no data since 09:0")
+
+
+def incident_of(stage: Stage, cause: str, state: str) -> str:
+    found = stage.service.client.get("/v1/incidents", params={"cause": cause, "state": state})
+    return str(found.json()["items"][0]["id"])
+
+
+def test_in_the_fabric_shows_the_incident_s_time_metric_and_both_ends(seen: Watched) -> None:
+    page = seen.page
+    seen.open("/")
+    card = page.get_by_role("article", name="makes its senders pause")
+    card.get_by_role("link", name="In the fabric").click()
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_contain_text("At fault: node0004 mlx5_0")
+    expect(heading).to_contain_text(
+        "leaf-pod1-rail0 Ethernet4 (pause storm). Other incidents then:"
+    )
+    expect(page.get_by_role("button", name="Paused", pressed=True).first).to_be_visible()
+    side = page.get_by_role("region", name="Link", exact=True)
+    expect(side).to_contain_text("pause storm")
+    expect(side).to_contain_text("Lower endnode0004 mlx5_0")
+    expect(side).to_contain_text("Upper endleaf-pod1-rail0 Ethernet4")
+    seen.settle()
+
+
+def test_in_the_fabric_goes_back_to_what_is_over(seen: Watched, stage: Stage) -> None:
+    """The straggler of the beginning: at the end of the range it is not at fault any more."""
+    page = seen.page
+    seen.open(f"/incident/{incident_of(stage, 'straggler', 'closed')}")
+    page.get_by_role("link", name="In the fabric").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("At fault: node0001 (straggler)")
+    expect(page.get_by_role("region", name="node0001")).to_be_visible()
+    seen.settle()

@@ -177,6 +177,13 @@ describe("culprits", () => {
       closed_ns: null,
       gpu_hours: 9,
     });
+    // A frame that ends after it, but shows the mean of a stretch that it lies within.
+    expect(isAt(past, 210, 30)).toBe(true);
+    expect(isAt(past, 240, 30)).toBe(false);
+    expect(marksOf(graph, [past, open], 150, { asked: "i" }).map((mark) => mark.incident)).toEqual([
+      "i",
+      "o",
+    ]);
     expect(isAt(past, undefined)).toBe(false);
     expect(isAt(open, undefined)).toBe(true);
     expect(marksOf(graph, [past, open], 150).map((mark) => mark.incident)).toEqual(["o", "i"]);

@@ -11,11 +11,14 @@ export interface Mark {
 
 const NS = 1e9;
 
-/** Whether an incident was open at a moment (unix seconds); without one: whether it is open. */
-export function isAt(incident: IncidentShort, at: number | undefined): boolean {
+/**
+ * Whether an incident was open at a moment (unix seconds) or within so many seconds before it; without
+ * a moment: whether it is open. A frame shows the mean of a stretch, which a short incident lies within.
+ */
+export function isAt(incident: IncidentShort, at: number | undefined, before = 0): boolean {
   if (at === undefined) return incident.state === "open";
   const until = incident.until_ns ?? incident.closed_ns;
-  return incident.since_ns / NS <= at && (until === null || at <= until / NS);
+  return incident.since_ns / NS <= at && (until === null || at - before <= until / NS);
 }
 
 /** The link that a culprit names by either of its ends, else its switch, else its host. */
@@ -42,15 +45,19 @@ export function causeWords(cause: string): string {
   return cause.replaceAll("_", " ");
 }
 
-/** Those at fault at a moment that have a place in this fabric, the costliest first. */
+/** Those at fault at a moment that have a place in this fabric: the one asked for, then the costliest. */
 export function marksOf(
   graph: FabricGraph,
   incidents: readonly IncidentShort[],
   at: number | undefined,
+  { before = 0, asked = "" } = {},
 ): Mark[] {
   return incidents
-    .filter((incident) => isAt(incident, at))
-    .sort((one, other) => other.gpu_hours - one.gpu_hours)
+    .filter((incident) => isAt(incident, at, before))
+    .sort(
+      (one, other) =>
+        Number(other.id === asked) - Number(one.id === asked) || other.gpu_hours - one.gpu_hours,
+    )
     .flatMap((incident) => {
       const focus = placeOf(graph, incident.culprit);
       const { id, cause, summary } = incident;

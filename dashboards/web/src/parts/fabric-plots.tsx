@@ -4,6 +4,7 @@ import { percent, si } from "../format";
 import { aligned, type Band, type Line, Plot } from "../ui/plot";
 import type { Frame } from "./fabric-frames";
 import { type FabricLink, linkName } from "./fabric-graph";
+import { QUANTITIES } from "./fabric-scale";
 
 interface PlotsProps {
   readonly link: FabricLink;
@@ -33,7 +34,7 @@ export function LinkPlots({ link, frame, flow }: PlotsProps) {
         label={`Errors a second of ${name}`}
         times={state.times}
         line={{ label: "errors", values: errors, colour: "bad" }}
-        format={(value) => si(value, "/s")}
+        format={QUANTITIES.errors.show}
         bands={bands}
       />
       <Trouble
@@ -69,7 +70,15 @@ function Trouble(props: {
   return (
     <>
       <h3>{title}</h3>
-      <Plot label={label} times={times} lines={[line]} format={format} height={100} bands={bands} />
+      <Plot
+        label={label}
+        times={times}
+        lines={[line]}
+        format={format}
+        height={130}
+        bands={bands}
+        isFromZero
+      />
     </>
   );
 }
@@ -94,8 +103,9 @@ function Flow({ link, frame, flow, bands }: PlotsProps & { bands: readonly Band[
           times={state.times}
           lines={lines(frame.series(up, link.index), frame.series(down, link.index))}
           format={percent}
-          height={130}
+          height={140}
           bands={bands}
+          isFromZero
           hasLegend
         />
       </>
@@ -112,8 +122,9 @@ function Flow({ link, frame, flow, bands }: PlotsProps & { bands: readonly Band[
         times={times}
         lines={lines(values[0] ?? [], values[1] ?? [])}
         format={(value) => si(value, "b/s")}
-        height={130}
+        height={140}
         bands={bands}
+        isFromZero
         hasLegend
       />
     </>

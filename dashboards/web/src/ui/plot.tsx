@@ -4,6 +4,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { colour, isDark, lineColour } from "../theme";
 import { zoneName } from "../zone";
+import { roundTop } from "./axis";
 
 export interface Line {
   readonly label: string;
@@ -36,6 +37,8 @@ export interface PlotProps {
   /** Plots of one group share the cursor. */
   readonly group?: string;
   readonly hasLegend?: boolean;
+  /** The axis begins at nought, and has three marks whatever the values are. */
+  readonly isFromZero?: boolean;
 }
 
 /**
@@ -51,6 +54,14 @@ const CLOCK: uPlot.Axis.Values = [
   [0.001, "{HH}:{mm}:{ss}.{fff}", DAY, null, DAY, null, null, null, 1],
 ];
 
+/** Nought, the half and the top: a small plot has room for three. */
+function fromZero(): { scale: uPlot.Scale; axis: Partial<uPlot.Axis> } {
+  return {
+    scale: { range: (_, __, most) => [0, roundTop(most)] },
+    axis: { splits: (plot) => [0, 0.5, 1].map((share) => share * (plot.scales.y?.max ?? 1)) },
+  };
+}
+
 function options(props: PlotProps, width: number): uPlot.Options {
   const axis: uPlot.Axis = {
     stroke: colour("soft"),
@@ -59,6 +70,7 @@ function options(props: PlotProps, width: number): uPlot.Options {
     font: "11px system-ui, sans-serif",
   };
   const timeZone = zoneName();
+  const zero = props.isFromZero ? fromZero() : undefined;
   return {
     width,
     height: props.height ?? 160,
@@ -83,9 +95,15 @@ function options(props: PlotProps, width: number): uPlot.Options {
         value: (_: uPlot, value: number | null) => (value === null ? "–" : props.format(value)),
       })),
     ],
+    ...(zero ? { scales: { y: zero.scale } } : {}),
     axes: [
       { ...axis, space: 70, values: CLOCK },
-      { ...axis, size: 72, values: (_, splits) => splits.map((value) => props.format(value)) },
+      {
+        ...axis,
+        size: 72,
+        values: (_, splits) => splits.map((value) => props.format(value)),
+        ...zero?.axis,
+      },
     ],
     hooks: {
       drawClear: [(plot) => shade(plot, props.bands ?? [])],

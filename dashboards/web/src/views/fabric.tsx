@@ -1,4 +1,4 @@
-/** The fabric: `#/fabric?colour=errors&at=…&focus=…&rail=…&job=…&form=cells`. */
+/** The fabric: `#/fabric?colour=errors&at=…&focus=…&incident=…&rail=…&job=…&form=cells`. */
 import { useMemo } from "preact/hooks";
 import { askAll } from "../api/client";
 import {
@@ -129,21 +129,26 @@ function Seen(props: {
   const buckets = useMemo(() => frame.buckets(quantity), [frame, quantity]);
   const moment = isAtEnd && isFollowing ? undefined : frame.time;
   const incidents = useIncidents();
-  const marks = useMemo(() => marksOf(graph, incidents, moment), [graph, incidents, moment]);
+  const before = state.stepSeconds;
+  const asked = query.incident ?? "";
+  const marks = useMemo(
+    () => marksOf(graph, incidents, moment, { before, asked }),
+    [graph, incidents, moment, before, asked],
+  );
   const hosts = useJobHosts();
   const lit = useLit(graph, hosts.data);
-  const chosen = focusOf(graph, query.focus ?? "");
+  const chosen = focusOf(graph, query.focus ?? "") ?? culpritOf(graph, incidents, query);
   const choose = (focus: Focus | undefined) =>
     withQuery({ focus: focus && focusWord(graph, focus) });
   const worst = useMemo(() => frame.worst(quantity, lit), [frame, quantity, lit]);
   const summary = props.isAnswered
     ? summaryOf(frame)
     : `${count(graph.links.length, "link")}; how they fare is not known.`;
-  const culprits = culpritWords(graph, marks);
+  const culprits = culpritWords(graph, marks, asked);
   return (
     <>
       <h1 class="fabric-summary">
-        {summary} {culprits && <span class="bad">At fault: {culprits}.</span>}
+        {summary} {culprits && <span class="bad">{culprits}</span>}
       </h1>
       {query.focus && !chosen && (
         <p class="state stale fabric-unknown" role="status">
@@ -162,7 +167,7 @@ function Seen(props: {
             marks={marks}
             chosen={chosen}
             onChoose={choose}
-            label={`The fabric by ${QUANTITIES[quantity].label.toLowerCase()}. ${summary} ${culprits && `At fault: ${culprits}.`}`}
+            label={`The fabric by ${QUANTITIES[quantity].label.toLowerCase()}. ${summary} ${culprits}`}
             tip={(hit) => <Tip frame={frame} quantity={quantity} hit={hit} />}
           />
           <FabricLegend
@@ -198,11 +203,27 @@ function useFrame(graph: FabricGraph, state: FabricState, isFollowing: boolean) 
 
 const CULPRITS_NAMED = 4;
 
-/** `node3 mlx5_0 – leaf-0 Ethernet4 (lossy link), node5 (straggler)`. */
-function culpritWords(graph: FabricGraph, marks: readonly Mark[]): string {
+/** `At fault: node3 mlx5_0 – leaf-0 Ethernet4 (lossy link), node5 (straggler).` */
+function culpritWords(graph: FabricGraph, marks: readonly Mark[], asked: string): string {
   const words = marks.map((mark) => `${focusName(graph, mark.focus)} (${mark.cause})`);
   const more = words.length - CULPRITS_NAMED;
-  return words.slice(0, CULPRITS_NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+  const listed = (some: readonly string[]) =>
+    some.join(", ") + (more > 0 ? ` and ${more} more` : "");
+  if (!words.length) return "";
+  // A reader who came from an incident looks for its culprit; the others are other incidents'.
+  if (marks[0]?.incident === asked && words.length > 1)
+    return `At fault: ${words[0]}. Other incidents then: ${listed(words.slice(1, CULPRITS_NAMED))}.`;
+  return `At fault: ${listed(words.slice(0, CULPRITS_NAMED))}.`;
+}
+
+/** Where the culprit is of the incident that the reader came from; by its other end if need be. */
+function culpritOf(
+  graph: FabricGraph,
+  incidents: readonly IncidentShort[],
+  { focus, incident }: Readonly<Record<string, string>>,
+): Focus | undefined {
+  const found = focus && incident ? incidents.find((one) => one.id === incident) : undefined;
+  return found && placeOf(graph, found.culprit);
 }
 
 /** The last moment may have begun only now, and hold no reading yet: then the one before. */

@@ -18,10 +18,11 @@ import {
   linesOf,
   questionOf,
 } from "../parts/evidence-series";
+import { wayToFabric } from "../parts/fabric-way";
 import { Story, StoryStrip } from "../parts/story";
 import { around, NS } from "../parts/story-turns";
 import { RuledOut, VerdictCard, Victims, WhatIf } from "../parts/verdict";
-import { causeOf, focus, runbookOf } from "../parts/verdict-words";
+import { causeOf, runbookOf } from "../parts/verdict-words";
 import { keptPrice } from "../price";
 import { type Resource, useResource } from "../resource";
 import { href, type Query } from "../route";
@@ -173,7 +174,7 @@ const TRACE_SECONDS_MAX = 600;
 function Ways({ incident, when }: { incident: Incident; when: Query }) {
   const { verdict } = incident;
   const job = verdict.culprit.job ?? verdict.jobs[0];
-  const target = focus(verdict.culprit, when);
+  const inFabric = wayToFabric(incident, now.value);
   return (
     <>
       {job && (
@@ -181,8 +182,8 @@ function Ways({ incident, when }: { incident: Incident; when: Query }) {
           Job at this time
         </a>
       )}
-      {target.focus && (
-        <a class="button" href={href(["fabric"], target)}>
+      {inFabric && (
+        <a class="button" href={href(["fabric"], inFabric)}>
           In the fabric
         </a>
       )}

@@ -14,10 +14,11 @@ import { askVerdict } from "../api/jobs";
 import { askIncident, listIncidents, OPEN_MAX } from "../api/trouble";
 import { ago, count, percent } from "../format";
 import { changes, isStale, onChange } from "../live";
+import { wayToFabric } from "../parts/fabric-way";
 import { type Headline, headline } from "../parts/now-state";
 import { VerdictCard } from "../parts/verdict";
 import { gpuHours, hoursNumber, money, total } from "../parts/verdict-cost";
-import { causeOf, focus } from "../parts/verdict-words";
+import { causeOf } from "../parts/verdict-words";
 import { keptPrice } from "../price";
 import { type Resource, useResource } from "../resource";
 import { href } from "../route";
@@ -221,11 +222,7 @@ function Troubles({ cards, rest }: { cards: readonly Incident[]; rest: readonly 
               Job
             </a>
           )}
-          {focus(one.verdict.culprit).focus && (
-            <a class="button" href={href(["fabric"], focus(one.verdict.culprit))}>
-              In the fabric
-            </a>
-          )}
+          <InFabric incident={one} />
         </VerdictCard>
       ))}
       {rest.length > 0 && (
@@ -235,6 +232,15 @@ function Troubles({ cards, rest }: { cards: readonly Incident[]; rest: readonly 
       )}
     </>
   );
+}
+
+function InFabric({ incident }: { incident: Incident }) {
+  const way = wayToFabric(incident, now.value);
+  return way ? (
+    <a class="button" href={href(["fabric"], way)}>
+      In the fabric
+    </a>
+  ) : null;
 }
 
 function ShortList({ items }: { items: readonly IncidentShort[] }) {
