@@ -66,6 +66,20 @@ export function moment(unixSeconds: number, now = Date.now() / 1000): string {
   return timeZone ? `${shown} ${timeZone}` : shown;
 }
 
+/** A moment with its day and zone: `15 Nov 2026, 09:05:40 UTC`. */
+export function stamp(unixSeconds: number): string {
+  return new Date(unixSeconds * 1000).toLocaleString("en-GB", {
+    day: "numeric",
+    month: "short",
+    year: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    timeZone: zoneName(),
+    timeZoneName: "short",
+  });
+}
+
 /** `3 min ago`. */
 export function ago(unixSeconds: number, now = Date.now() / 1000): string {
   const passed = now - unixSeconds;

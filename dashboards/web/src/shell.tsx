@@ -2,6 +2,7 @@
 import type { ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { isTokenAsked, useToken } from "./api/client";
+import { stamp } from "./format";
 import { freshness } from "./fresh";
 import { isHelpShown } from "./keys";
 import { connection, heardAt } from "./live";
@@ -42,6 +43,19 @@ function LiveMark() {
     <span class={`live ${look}`} role="status" title={title}>
       <i aria-hidden="true" />
       {text}
+    </span>
+  );
+}
+
+/** What day it is, and in which zone all times of the page are; without seconds, as the tick is coarser. */
+function ZoneWords() {
+  return <time>{stamp(now.value).replace(/:\d\d /, " ")}</time>;
+}
+
+function ClockNow() {
+  return (
+    <span class="clock-now" title="Times of this page are in this zone; Settings changes it">
+      <ZoneWords />
     </span>
   );
 }
@@ -183,6 +197,7 @@ export function Shell() {
         <Menu current={view} />
         <div class="tools">
           {view?.hasRange && <RangePicker />}
+          <ClockNow />
           <LiveMark />
           <ThemeButton />
           <button
@@ -205,6 +220,9 @@ export function Shell() {
             <a href="#/">What is going on now</a>
           </Empty>
         )}
+        <p class="phone-clock">
+          <ZoneWords />
+        </p>
       </main>
       <Help />
       <TokenDialog />

@@ -1,6 +1,7 @@
 /** What lies above the drawing and changes often: the pointer's place, what is chosen, culprits. */
 import type { FabricGraph, Focus } from "./fabric-graph";
 import { pointOf } from "./fabric-hit";
+import { LABELS_MOST, placeForLabel } from "./fabric-labels";
 import { type Box, type Layout, placeOfNode, type Wire } from "./fabric-layout";
 import type { Mark } from "./fabric-marks";
 import { type Palette, trace, wiresAt } from "./fabric-paint";
@@ -15,8 +16,6 @@ export interface Above {
 }
 
 const HALO_LEAST = 9;
-/** Labels beyond these would cover the drawing; the others keep their halo. */
-const LABELS_MOST = 12;
 const FONT = "600 11px system-ui, sans-serif";
 
 export function drawAbove(
@@ -160,7 +159,11 @@ function drawMarks(
   size: Size,
   palette: Palette,
 ): void {
-  const taken: Box[] = [];
+  // Names of groups stand below them; every ring must stay visible.
+  const taken: Box[] = [
+    ...above.layout.groups.flatMap((group) => (group.label ? [nameOf(group, view)] : [])),
+    ...above.marks.flatMap(({ focus }) => halosOf(above, focus, view).map(around)),
+  ];
   const places = new Map<string, { focus: Focus; causes: string[] }>();
   for (const { focus, cause } of above.marks) {
     const key = `${focus.kind} ${focus.index}`;
@@ -184,6 +187,12 @@ function drawMarks(
   }
 }
 
+/** Where a group's name stands, about: below its middle (`fabric-paint`). */
+function nameOf(group: Box, view: View): Box {
+  const box = onScreen(group, view);
+  return { x: box.x + box.w / 2 - 22, y: box.y + box.h + 4, w: 44, h: 16 };
+}
+
 function around({ x, y, w, h }: Box): Box {
   const [rx, ry] = [Math.max(HALO_LEAST, w / 2 + 4), Math.max(HALO_LEAST, h / 2 + 4)];
   return { x: x + w / 2 - rx, y: y + h / 2 - ry, w: 2 * rx, h: 2 * ry };
@@ -203,13 +212,7 @@ function label(
   const w = context.measureText(text).width + 12;
   if (ring.x > size.width || ring.x + ring.w < 0 || ring.y > size.height || ring.y + ring.h < 0)
     return;
-  let box = { x: ring.x + ring.w + 4, y: ring.y + ring.h / 2 - 9, w, h: 18 };
-  // Nodes stand side by side: there is more room below.
-  if (isNode) box = { ...box, x: ring.x + ring.w / 2 - w / 2, y: ring.y + ring.h + 2 };
-  if (box.x + w > size.width - 2) box = { ...box, x: ring.x - w - 4 };
-  if (box.x < 2) box = { ...box, x: Math.max(2, ring.x), y: ring.y + ring.h + 3 };
-  for (let tries = 0; tries < LABELS_MOST && taken.some((one) => isOn(one, box)); tries++)
-    box = { ...box, y: box.y + 20 };
+  const box = placeForLabel(ring, w, isNode, size, taken);
   taken.push(box);
   context.fillStyle = palette.bad;
   context.beginPath();
@@ -218,13 +221,4 @@ function label(
   context.fillStyle = palette.card;
   context.textAlign = "left";
   context.fillText(text, box.x + 6, box.y + 13);
-}
-
-function isOn(one: Box, other: Box): boolean {
-  return (
-    one.x < other.x + other.w &&
-    other.x < one.x + one.w &&
-    one.y < other.y + other.h &&
-    other.y < one.y + one.h
-  );
 }

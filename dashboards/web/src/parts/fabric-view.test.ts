@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { graphOf } from "./fabric-graph";
 import { hitAt, pointOf } from "./fabric-hit";
-import { layoutOf, placeOfLink, placeOfNode } from "./fabric-layout";
+import { placeForLabel } from "./fabric-labels";
+import { type Box, layoutOf, placeOfLink, placeOfNode } from "./fabric-layout";
 import { madeTopology } from "./fabric-made";
 import {
   fitted,
@@ -125,4 +126,26 @@ test("names are shortened from the left, or left out", () => {
   expect(shortened("node0012", 7, width)).toBe("0012");
   expect(shortened("unbreakable", 7, width)).toBe("");
   expect(shortened("x", 2, width)).toBe("");
+});
+
+describe("labels of culprits", () => {
+  const canvas = { width: 360, height: 300 };
+  const ring = (x: number, y: number) => ({ x, y, w: 18, h: 18 });
+  const isOver = (one: Box, other: Box) =>
+    one.x < other.x + other.w &&
+    other.x < one.x + one.w &&
+    one.y < other.y + other.h &&
+    other.y < one.y + one.h;
+
+  test("lie on no other label and on no ring, and inside the drawing", () => {
+    const rings = [ring(90, 150), ring(330, 150), ring(110, 190), ring(20, 270)];
+    const taken: Box[] = [...rings];
+    for (const [place, one] of rings.entries()) {
+      const box = placeForLabel(one, 84, place % 2 === 1, canvas, taken);
+      expect(taken.some((other) => isOver(other, box))).toBe(false);
+      expect(box.x >= 0 && box.x + box.w <= canvas.width).toBe(true);
+      expect(box.y >= 0 && box.y + box.h <= canvas.height).toBe(true);
+      taken.push(box);
+    }
+  });
 });

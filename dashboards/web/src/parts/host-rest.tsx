@@ -4,6 +4,7 @@ import type { Audit, HostDetail, HostEvent, JobOnHost } from "../api/hosts";
 import type { Reading } from "../api/service";
 import { ago, count, duration, moment, si } from "../format";
 import { href } from "../route";
+import { isoOf } from "../ui/csv";
 import { Badge, Panel } from "../ui/panel";
 import { Empty } from "../ui/states";
 import { Table } from "../ui/table";
@@ -258,6 +259,7 @@ export function EventPanel(props: { events: readonly HostEvent[]; isCut: boolean
               name: "When",
               show: (event) => <span class="when">{moment(event.time_ns / NS, props.now)}</span>,
               by: (event) => event.time_ns,
+              csv: (event) => isoOf(event.time_ns / NS),
             },
             {
               name: "What",

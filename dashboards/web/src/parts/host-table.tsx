@@ -2,6 +2,7 @@
 import type { HostHealth } from "../api/hosts";
 import { ago, count } from "../format";
 import { href } from "../route";
+import { isoOf } from "../ui/csv";
 import { Badge } from "../ui/panel";
 import { Empty } from "../ui/states";
 import { Table } from "../ui/table";
@@ -126,6 +127,7 @@ export function HostTable(props: {
             },
             by: (host) => lastSeen(host.host) ?? Number.NaN,
             isNumber: true,
+            csv: (host) => isoOf(lastSeen(host.host) ?? Number.NaN),
           },
         ]}
       />

@@ -1,7 +1,8 @@
 /** Jobs in a table: who runs what, how fast, and what is wrong with it. */
 import type { IncidentShort } from "../api/incidents";
 import { type Job, unixSeconds } from "../api/jobs";
-import { duration, moment } from "../format";
+import { duration, moment, stamp } from "../format";
+import { isoOf } from "../ui/csv";
 import { type Column, Table } from "../ui/table";
 import { StateBadge } from "./job-head";
 import { silentWords } from "./job-words";
@@ -83,7 +84,13 @@ function numbers({ measures, now }: Shown): Column<Job>[] {
       by: (job) => measures.hosts.get(job.id) ?? 0,
       isNumber: true,
     },
-    { name: "Since", show: (job) => moment(startOf(job), now), by: startOf, isNumber: true },
+    {
+      name: "Since",
+      show: (job) => <span title={stamp(startOf(job))}>{moment(startOf(job), now)}</span>,
+      by: startOf,
+      isNumber: true,
+      csv: (job) => isoOf(startOf(job)),
+    },
     { name: "Ran for", show: (job) => duration(lengthOf(job)), by: lengthOf, isNumber: true },
     {
       name: "Step",

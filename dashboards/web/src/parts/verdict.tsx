@@ -5,7 +5,7 @@
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useState } from "preact/hooks";
 import { type Cost, type Culprit, named, type Undecided, type Verdict } from "../api/incidents";
-import { count, duration, moment, percent } from "../format";
+import { count, duration, moment, percent, stamp } from "../format";
 import type { Query } from "../route";
 import { Badge } from "../ui/panel";
 import {
@@ -105,7 +105,7 @@ export function Since(props: {
   const end = until ?? now;
   const long = lasted ?? (end === undefined ? 0 : end - since);
   return (
-    <span>
+    <span title={stamp(since)}>
       {moment(since, now)}
       {long > 0 && (
         <span class="soft">

@@ -2,9 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { Failure, send, token } from "../api/client";
-
-/** How long the browser may take to begin reading; an address kept for ever keeps the file in memory. */
-const KEPT_MS = 60_000;
+import { save } from "./save";
 
 export function Download(props: {
   url: string;
@@ -38,12 +36,4 @@ export function Download(props: {
       {refusal && <span role="alert">{refusal}</span>}
     </>
   );
-}
-
-function save(blob: Blob, name: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), KEPT_MS);
 }

@@ -1,7 +1,9 @@
 /** A table that sorts by its headings; long ones show a part, with a note. */
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, render } from "preact";
 import { useState } from "preact/hooks";
 import { count } from "../format";
+import { type Cell, csvOf, fileNameOf } from "./csv";
+import { save } from "./save";
 
 export interface Column<Row> {
   readonly name: string;
@@ -9,9 +11,13 @@ export interface Column<Row> {
   /** What it is sorted by; none: it is not sorted by this. */
   readonly by?: (row: Row) => number | string;
   readonly isNumber?: boolean;
+  /** In a file, where `show` says too little, such as a time without its day. */
+  readonly csv?: (row: Row) => Cell;
 }
 
 const ROWS_FIRST = 100;
+/** With more columns than this a table does not fit a phone: there each row becomes a card. */
+const COLUMNS_ON_PHONE_MAX = 4;
 
 export function Table<Row>(props: {
   label: string;
@@ -20,6 +26,8 @@ export function Table<Row>(props: {
   keyOf: (row: Row) => string;
   isMarked?: (row: Row) => boolean;
   noun?: string;
+  /** It has a look of its own on a phone. */
+  hasOwnPhoneLook?: boolean;
 }) {
   const [sort, setSort] = useState<{ column: number; isDown: boolean }>();
   const [shown, setShown] = useState(ROWS_FIRST);
@@ -31,8 +39,9 @@ export function Table<Row>(props: {
   const focus = props.columns.some((column) => column.by)
     ? {}
     : { tabIndex: 0, role: "region" as const, "aria-label": `${props.label}, scrolled sideways` };
+  const isCarded = !props.hasOwnPhoneLook && props.columns.length > COLUMNS_ON_PHONE_MAX;
   return (
-    <div class="scrolled" {...focus}>
+    <div class={`scrolled ${isCarded ? "carded" : ""}`} {...focus}>
       <table aria-label={props.label}>
         <thead>
           <tr>
@@ -71,7 +80,7 @@ export function Table<Row>(props: {
           {rows.slice(0, shown).map((row) => (
             <tr key={props.keyOf(row)} class={props.isMarked?.(row) ? "marked" : ""}>
               {props.columns.map((column) => (
-                <td key={column.name} class={column.isNumber ? "n" : ""}>
+                <td key={column.name} class={column.isNumber ? "n" : ""} data-label={column.name}>
                   {column.show(row)}
                 </td>
               ))}
@@ -79,13 +88,49 @@ export function Table<Row>(props: {
           ))}
         </tbody>
       </table>
-      {rows.length > shown && (
-        <button type="button" onClick={() => setShown(shown + 10 * ROWS_FIRST)}>
-          Show more of {count(rows.length, props.noun ?? "row")}
-        </button>
-      )}
+      <div class="table-foot">
+        {rows.length > shown && (
+          <button type="button" onClick={() => setShown(shown + 10 * ROWS_FIRST)}>
+            Show more of {count(rows.length, props.noun ?? "row")}
+          </button>
+        )}
+        {rows.length > 0 && (
+          <button
+            type="button"
+            class="plain csv"
+            title={`${count(rows.length, props.noun ?? "row")} as a file for spreadsheets`}
+            aria-label={`${props.label} as CSV`}
+            onClick={() => saveAsCsv(props.label, props.columns, rows)}
+          >
+            CSV
+          </button>
+        )}
+      </div>
     </div>
   );
+}
+
+/** All rows, also those that are not shown yet; numbers in base units, other cells as they are read. */
+function saveAsCsv<Row>(label: string, columns: readonly Column<Row>[], rows: readonly Row[]) {
+  const place = document.createElement("div");
+  const cellOf = (column: Column<Row>, row: Row): Cell => {
+    if (column.csv) return column.csv(row);
+    if (column.isNumber && column.by) return column.by(row);
+    render(<span>{column.show(row)}</span>, place);
+    return textOf(place);
+  };
+  const cells = rows.map((row) => columns.map((column) => cellOf(column, row)));
+  render(null, place);
+  const heading = columns.map((column) => column.name);
+  save(new Blob([csvOf(heading, cells)], { type: "text/csv" }), fileNameOf(label));
+}
+
+/** Words of elements that stand below each other must not run together. */
+function textOf(place: Node): string {
+  const words: string[] = [];
+  const walker = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) words.push(walker.currentNode.textContent ?? "");
+  return words.join(" ").replace(/\s+/g, " ").trim();
 }
 
 function compare(a: number | string, b: number | string): number {

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { type IncidentShort, named } from "../api/incidents";
 import { type Filter, listIncidents } from "../api/trouble";
-import { count, duration, moment, percent } from "../format";
+import { count, duration, moment, percent, stamp } from "../format";
 import { changes } from "../live";
 import { causeTable } from "../parts/cause-table";
 import { hoursNumber, money } from "../parts/verdict-cost";
@@ -11,6 +11,7 @@ import { keptPrice } from "../price";
 import { useResource } from "../resource";
 import { href, route, withQuery } from "../route";
 import { now } from "../time";
+import { isoOf } from "../ui/csv";
 import { Badge, Panel } from "../ui/panel";
 import { Empty, Shown } from "../ui/states";
 import { type Column, Table } from "../ui/table";
@@ -138,7 +139,12 @@ export function IncidentTable({ items, now }: { items: readonly IncidentShort[];
     {
       name: "Since",
       by: (one) => one.since_ns,
-      show: (one) => <span class="unbroken">{moment(one.since_ns / NS, now)}</span>,
+      show: (one) => (
+        <span class="unbroken" title={stamp(one.since_ns / NS)}>
+          {moment(one.since_ns / NS, now)}
+        </span>
+      ),
+      csv: (one) => isoOf(one.since_ns / NS),
     },
     {
       name: "Lasts",
@@ -186,6 +192,7 @@ export function IncidentTable({ items, now }: { items: readonly IncidentShort[];
     },
     {
       name: "When",
+      csv: (one) => `${isoOf(one.since_ns / NS)}/${isoOf(endOf(one, now))}`,
       show: (one) => (
         <span class="incident-when" aria-hidden="true">
           <i
@@ -206,6 +213,7 @@ export function IncidentTable({ items, now }: { items: readonly IncidentShort[];
       rows={items}
       keyOf={(one) => one.id}
       noun="incident"
+      hasOwnPhoneLook
     />
   );
 }

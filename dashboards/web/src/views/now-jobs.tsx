@@ -217,6 +217,7 @@ function JobTable(props: { rows: readonly Row[]; from: number; to: number; isFre
       rows={rows}
       keyOf={(row) => row.job.id}
       noun="job"
+      hasOwnPhoneLook
     />
   );
 }

@@ -26,6 +26,7 @@ import { now } from "../time";
 import { Badge, Panel, Tile } from "../ui/panel";
 import { Empty, Failed, Loading, Shown, Stale } from "../ui/states";
 import { Jobs } from "./now-jobs";
+import { SilencesNow } from "./now-silences";
 import "../style/now.css";
 
 const NS = 1e9;
@@ -73,6 +74,7 @@ export default function Now() {
     <>
       <News />
       <Top open={open} looks={looks} numbers={numbers} jobs={jobs} closed={closed} />
+      <SilencesNow />
       {open.data && <Troubles {...open.data} />}
       <Tiles numbers={numbers} jobs={jobs} open={open} />
       <Jobs

@@ -1,0 +1,128 @@
+"""The built-in page as people read it: on a phone, at a time of their own, in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.stands.browser import HEIGHT, PHONE_WIDTH, Watched
+from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage
+
+pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow]
+
+
+@pytest.fixture
+def phone(seen: Watched) -> Page:
+    seen.page.set_viewport_size({"width": PHONE_WIDTH, "height": HEIGHT})
+    return seen.page
+
+
+def is_within(page: Page, selector: str) -> bool:
+    """Whether everything that is called so lies between the phone's edges."""
+    return bool(
+        page.evaluate(
+            """([selector, width]) => [...document.querySelectorAll(selector)].every(one => {
+                const { left, right } = one.getBoundingClientRect();
+                return left >= 0 && right <= width;
+            })""",
+            [selector, PHONE_WIDTH],
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "label", "cell"),
+    [
+        ("/job", "Jobs", "Rank 1 on node0002"),
+        ("/hosts", "Hosts", "Straggler"),
+        ("/", "Running jobs", "Straggler"),
+        ("/incident", "Incidents", "Straggler"),
+    ],
+)
+def test_a_phone_shows_the_verdict_of_every_row(
+    seen: Watched, phone: Page, address: str, label: str, cell: str
+) -> None:
+    seen.open(address)
+    table = phone.get_by_role("table", name=label, exact=True)
+    expect(table.get_by_text(re.compile(cell)).first).to_be_visible()
+    assert is_within(phone, f"table[aria-label='{label}'] td")
+    assert not phone.evaluate(
+        "label => { const { scrollWidth, clientWidth } = document.querySelector("
+        "`table[aria-label='${label}']`).parentElement; return scrollWidth > clientWidth }",
+        label,
+    )
+
+
+def test_a_phone_shows_the_whole_menu(seen: Watched, phone: Page) -> None:
+    seen.open("/job")
+    assert phone.locator("nav a").count() == 8
+    assert is_within(phone, "nav a, header.top .tools, .live")
+
+
+def test_times_have_a_day_and_a_zone(seen: Watched) -> None:
+    page = seen.page
+    seen.open("/")
+    expect(page.locator(".clock-now")).to_have_text("15 Nov 2026, 09:08 UTC")
+    since = page.get_by_role("article").first.get_by_text(re.compile(r"^\d\d:\d\d:\d\d"))
+    expect(since.first).to_have_attribute("title", re.compile(r"^15 Nov 2026, 09:0\d:\d\d UTC$"))
+    seen.settle()
+
+
+def test_a_time_can_be_typed(seen: Watched) -> None:
+    page = seen.page
+    seen.open("/fabric")
+    page.get_by_role("button", name="Type a time range").click()
+    form = page.get_by_role("form", name="Time range")
+    form.get_by_label("From").fill("tomorrow")
+    form.get_by_role("button", name="Show").click()
+    expect(form.get_by_role("alert")).to_contain_text('"From" is no time')
+    form.get_by_label("From").fill("2026-11-15 09:00")
+    form.get_by_label("To").fill("09:08")
+    form.get_by_role("button", name="Show").click()
+    expect(page).to_have_url(re.compile(rf"from={START_S}\.000&to={END_S}\.000"))
+    expect(form).to_have_count(0)
+    seen.settle()
+
+
+def test_a_table_is_saved_as_csv(seen: Watched, tmp_path: Path) -> None:
+    page = seen.page
+    seen.open("/job")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Jobs as CSV").click()
+    assert saved.value.suggested_filename == "jobs.csv"
+    path = tmp_path / "jobs.csv"
+    saved.value.save_as(path)
+    rows = {row["Job"]: row for row in csv.DictReader(io.StringIO(path.read_text("utf-8")))}
+    mine = rows[VICTIM_JOB]
+    assert (mine["State"], mine["User"], mine["Ranks"]) == ("running", "trainer", "4")
+    assert mine["Since"].startswith("2026-11-15T09:00:0")
+    assert 2.0 < float(mine["Step"]) < 2.5
+    assert CULPRIT in mine["Verdict"]
+
+
+def test_silences_in_force_are_seen_at_once(seen: Watched, stage: Stage) -> None:
+    client = stage.service.client
+    wish = {
+        "matchers": [{"name": "host", "value": "node0001", "isRegex": False, "isEqual": True}],
+        "hours": 2,
+        "created_by": "ann",
+        "comment": "its fan is replaced",
+    }
+    answer = client.post("/v1/silences", json=wish)
+    assert answer.status_code == 201, answer.text
+    try:
+        seen.open("/")
+        panel = seen.page.get_by_role("region", name="1 silence in force")
+        expect(panel).to_contain_text('host="node0001" until 11:08:00')
+        expect(panel).to_contain_text("by ann: its fan is replaced")
+        expect(panel.get_by_role("link", name="All silences")).to_be_visible()
+    finally:
+        client.delete(f"/v1/silences/{answer.json()['id']}")
+    seen.open("/incident")
+    seen.open("/")
+    expect(seen.page.get_by_role("region", name="silence in force")).to_have_count(0)
