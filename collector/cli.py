@@ -23,6 +23,9 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as shells do."""
 
+OPTIONS = ("--help", "--version")
+"""Of the command itself."""
+
 PACKAGES = ("collector", "api", "simulator", "dashboards")
 """Each has a `verbs.toml`."""
 
@@ -98,13 +101,20 @@ def run(words: list[str]) -> int:
     if chosen is None:
         from collector.contract.layers import unknown
 
-        raise SettingsError(f"{unknown('verb', words[0], verbs)} Try fabricscope --help")
-    verb = load_verb(words[0], chosen.module)
+        is_option = words[0].startswith("-")
+        what, known = ("option", OPTIONS) if is_option else ("verb", tuple(verbs))
+        raise SettingsError(f"{unknown(what, words[0], known)} Try fabricscope --help")
+    parser = parser_of(words[0], chosen)
+    return load_verb(words[0], chosen.module).run(parser.parse_args(words[1:]))
+
+
+def parser_of(name: str, verb: Registered) -> argparse.ArgumentParser:
+    """The parser of a verb's command line. Raises SettingsError if its packages are missing."""
     parser = argparse.ArgumentParser(
-        prog=f"fabricscope {words[0]}", description=chosen.help, allow_abbrev=False
+        prog=f"fabricscope {name}", description=verb.help, allow_abbrev=False
     )
-    verb.add_arguments(parser)
-    return verb.run(parser.parse_args(words[1:]))
+    load_verb(name, verb.module).add_arguments(parser)
+    return parser
 
 
 def main(words: list[str] | None = None) -> int:

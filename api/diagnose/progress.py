@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
@@ -15,23 +17,57 @@ CLEAR = "\r\x1b[2K"
 LINE_CHARS_MAX = 78
 
 
-class Phases:
-    """Names what is being done, in one line of a terminal; says nothing elsewhere."""
+TICK_SECONDS = 1.0
+"""How often a phase says for how long it has worked: it must not look like one that hangs."""
 
-    def __init__(self, file: TextIO | None = None) -> None:
+
+class Phases:
+    """Names what is being done and for how long, in one line of a terminal; nothing elsewhere."""
+
+    def __init__(
+        self, file: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._file = file or sys.stderr
         self._is_shown = self._file.isatty()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._phase = ""
+        self._began = 0.0
+        self._ended = threading.Event()
+        self._ticking: threading.Thread | None = None
 
     def say(self, text: str) -> None:
         """Until the next one, or `clear`."""
-        if self._is_shown:
-            self._file.write(f"{CLEAR}{printable(text)[:LINE_CHARS_MAX]}")
-            self._file.flush()
+        if not self._is_shown:
+            return
+        with self._lock:
+            self._phase, self._began = printable(text), self._clock()
+            self._draw()
+        if self._ticking is None:
+            self._ended.clear()
+            self._ticking = threading.Thread(target=self._tick, name="progress", daemon=True)
+            self._ticking.start()
 
     def clear(self) -> None:
+        """Leave the line to others: a bar, or the report."""
+        if self._ticking is not None:
+            self._ended.set()
+            self._ticking.join()
+            self._ticking = None
         if self._is_shown:
             self._file.write(CLEAR)
             self._file.flush()
+
+    def _tick(self) -> None:
+        while not self._ended.wait(TICK_SECONDS):
+            with self._lock:
+                self._draw()
+
+    def _draw(self) -> None:
+        passed = int(self._clock() - self._began)
+        took = f", {passed} s" if passed else ""
+        self._file.write(f"{CLEAR}{self._phase[: LINE_CHARS_MAX - len(took)]}{took}")
+        self._file.flush()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import gc
 import logging
@@ -82,10 +83,42 @@ def run(arguments: argparse.Namespace) -> int:
     flags = {name: getattr(arguments, name) for name in FLAGS}
     settings = load_service_settings(arguments.config, flags)
     set_up_logging(settings.log_level)
-    lock = prepare_data(settings.data_path)
-    with lock:
-        broken = serve(settings)
+    # First what may fail, then what stays: an address in use must not leave a store behind.
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(one) for one in claim(*settings.address)]
+        held.enter_context(prepare_data(settings.data_path))
+        broken = serve(settings, sockets)
     return 1 if broken else 0
+
+
+def claim(host: str, port: int) -> list[socket.socket]:
+    """Sockets that hold the address: one for each that the name stands for. Nothing listens yet."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise SettingsError(f"listen: no address is called {host!r}: {error.strerror}") from error
+    claimed: list[socket.socket] = []
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        one = socket.socket(family, kind, protocol)
+        claimed.append(one)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:  # another socket is for IPv4
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            one.bind(address)
+        except OSError as error:
+            for each in claimed:
+                each.close()
+            raise SettingsError(f"cannot listen on {host}:{port}: {why_not(error)}") from error
+    return claimed
+
+
+def why_not(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the address is in use; is another fabricscope running? Set listen to another port"
+    if error.errno == errno.EACCES:
+        return "only root may; set listen to a port above 1023"
+    return str(error.strerror)
 
 
 def set_up_logging(level: str) -> None:
@@ -162,7 +195,7 @@ GC_THRESHOLDS = (100_000, 50, 50)
 time goes into looking at them again and again."""
 
 
-def serve(settings: ServiceSettings) -> str:
+def serve(settings: ServiceSettings, sockets: list[socket.socket]) -> str:
     """Serve until a signal, or until vital work breaks: then returns its name."""
     bound_arenas()
     leave_out_needless()
@@ -189,7 +222,7 @@ def serve(settings: ServiceSettings) -> str:
             *settings.address,
             settings.data_path,
         )
-        Server(config, context_of(app).end_streams, certificate).run()
+        Server(config, context_of(app).end_streams, certificate).run(sockets)
         return context_of(app).supervisor.broken
     finally:
         store.close()

@@ -71,6 +71,8 @@ def test_create_prints_the_secret_once_and_list_never(
 def test_what_cannot_be_done_is_said_in_one_line(
     data: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert token(data, "create", "another", "--scope", "read") == 0
+    capsys.readouterr()
     assert token(data, *words) == 2
     out, err = capsys.readouterr()
     assert says in err
@@ -183,3 +185,26 @@ def test_over_tls_with_tokens_that_come_and_go(
     eventually(lambda: shown_by(secured) == pair.der != old, "the new certificate is shown")
     with make_client(url, str(pair.ca_file)) as client:
         assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["revoke", "abc"]])
+def test_a_folder_without_a_service_stays_as_it_is(
+    data: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert token(data, *words) == 2
+    said = capsys.readouterr().err
+    assert f"no inventory at {data / 'inventory.db'}" in said
+    assert "--data" in said
+    assert not data.exists()
+
+
+def test_an_address_in_use_is_told_before_anything_is_made(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["serve", "--data", str(data), "--listen", listen]) == 2
+    out, err = capsys.readouterr()
+    assert f"cannot listen on {listen}: the address is in use" in err
+    assert "serves on" not in out + err
+    assert not data.exists()

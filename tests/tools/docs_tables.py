@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -26,6 +25,7 @@ from api.http.settings import ServiceSettings
 from collector.agent.settings import AgentSettings
 from collector.contract.catalog import load_catalog
 from collector.contract.causes import cause_table
+from collector.contract.field_notes import note_in, setting_fields
 from collector.contract.verdict import Layer, Reason
 from collector.sources import SourceSettings, discover
 from tests.tools import architecture, query_costs
@@ -70,39 +70,14 @@ def metrics() -> str:
     return "\n".join(parts)
 
 
-def field_notes(kind: type) -> dict[str, str]:
-    """The docstring below each field of a class, by field."""
-    (node,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(node, ast.ClassDef)
-    notes: dict[str, str] = {}
-    for statement, following in zip(node.body, [*node.body[1:], None], strict=True):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            notes[statement.target.id] = note_in(following)
-    return notes
-
-
-def note_in(statement: ast.stmt | None) -> str:
-    """The text of a statement that is a docstring, else nothing."""
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        return str(statement.value.value).replace("``", "`")
-    return ""
-
-
 def settings_rows(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[list[str]]:
     """Name, default and reason of every setting of a kind."""
-    notes: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if isinstance(base, type) and issubclass(base, msgspec.Struct) and base.__annotations__:
-            notes |= field_notes(base)
-    for field in msgspec.structs.fields(kind):
-        default: Any = field.default
-        if field.default_factory is not msgspec.NODEFAULT:
-            default = field.default_factory()
+    for name, default, note in setting_fields(kind):
         if isinstance(default, msgspec.Struct):
-            yield from settings_rows(type(default), f"{prefix}{field.name}.")
-        elif field.name != "sources":
+            yield from settings_rows(type(default), f"{prefix}{name}.")
+        elif name != "sources":
             shown = f"`{default!r}`" if default not in ("", {}, [], ()) else "none"
-            yield [f"`{prefix}{field.name}`", shown.replace("'", '"'), notes.get(field.name, "")]
+            yield [f"`{prefix}{name}`", shown.replace("'", '"'), note]
 
 
 def service_settings() -> str:

@@ -84,9 +84,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def opened(arguments: argparse.Namespace) -> Iterator[Inventory]:
+def opened(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator[Inventory]:
+    """The service's inventory; ``may_make``: also before the service has ever run."""
     flags = {name: getattr(arguments, name) for name in SETTINGS}
     settings = load_service_settings(arguments.config, flags)
+    file = inventory_file(settings.inventory_url)
+    if file is not None and not may_make and not file.is_file():
+        raise SettingsError(
+            f"no inventory at {file}: no service has run there, and no token was made; name the "
+            "service's folder with --data or its settings with --config"
+        )
     if not settings.inventory:
         try:
             settings.data_path.mkdir(parents=True, exist_ok=True)
@@ -98,6 +105,11 @@ def opened(arguments: argparse.Namespace) -> Iterator[Inventory]:
         yield inventory
     finally:
         inventory.close()
+
+
+def inventory_file(url: str) -> Path | None:
+    """Where an embedded inventory lies; None: it is a server's."""
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
 
 
 def now() -> dt.datetime:
@@ -121,7 +133,7 @@ def create_token(arguments: argparse.Namespace) -> int:
         hosts=None if arguments.hosts is None else parse_patterns(arguments.hosts),
     )
     token, text = issue(wish, now())
-    with opened(arguments) as inventory:
+    with opened(arguments, may_make=True) as inventory:
         if not inventory.tokens.keep(token):
             raise SettingsError(
                 f"there are TOKENS_MAX = {TOKENS_MAX} tokens; revoke those that are not used "

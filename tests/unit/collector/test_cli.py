@@ -69,6 +69,7 @@ def test_once_with_a_broken_source_prints_the_rest_and_exits_1(
     ("words", "message"),
     [
         (["agnet"], "unknown verb 'agnet'; did you mean 'agent'?"),
+        (["--verison"], "unknown option '--verison'; did you mean '--version'?"),
         (["agent", "--root", "/nowhere"], "--root /nowhere: there is no such folder"),
         (["agent", "--config", "/nowhere.toml"], "/nowhere.toml: No such file or directory"),
         (["agent", "--flush-seconds", "x"], "command line: flush_seconds = 'x'"),
