@@ -1,6 +1,9 @@
 """The HTTP interface as a whole: its document, one shape for every error, the export."""
 
+import base64
+import hashlib
 import json
+import re
 import time
 from collections.abc import Iterator
 from itertools import product
@@ -78,11 +81,26 @@ def test_the_interface_is_what_was_reviewed(service: InProcess, golden: Golden) 
 
 
 def test_the_page_shows_every_path_and_needs_nobody_else(service: InProcess) -> None:
-    page = service.client.get("/docs").text
-    for path in service.client.get("/openapi.json").json()["paths"]:
-        assert path in page
-    for word in ("http://", "https://", "<script", "@import", "src="):
+    answer = service.client.get("/docs")
+    page = answer.text
+    document = service.client.get("/openapi.json").json()
+    for path in document["paths"]:
+        assert f"<span class=path>{path}</span>" in page
+    for name in document["components"]["schemas"]:
+        assert f"id='schema-{name}'" in page
+    for word in ("http://", "https://", "@import", "src="):
         assert word not in page
+    # Only the one script and the one style that stand in it may work, and nothing may be loaded.
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    for tag in ("script", "style"):
+        (inside,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    links = set(re.findall(r"href='#([^']+)'", page))
+    assert links
+    assert links <= set(re.findall(r"id='?([\w.-]+)", page)), "every link leads somewhere"
 
 
 def test_the_bare_address_leads_to_the_interface_where_no_page_was_built(

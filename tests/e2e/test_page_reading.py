@@ -126,3 +126,22 @@ def test_silences_in_force_are_seen_at_once(seen: Watched, stage: Stage) -> None
     seen.open("/incident")
     seen.open("/")
     expect(seen.page.get_by_role("region", name="silence in force")).to_have_count(0)
+
+
+def test_the_interface_has_contents_search_and_schemas(seen: Watched) -> None:
+    page = seen.page
+    page.goto(f"{seen.url}/docs")
+    shown = page.locator(".operation:visible")
+    everything = shown.count()
+    assert everything > 80
+    page.get_by_role("searchbox").fill("how every link fared")
+    expect(shown).to_have_count(1)
+    expect(page.get_by_role("status")).to_have_text("1 path")
+    page.get_by_role("navigation").get_by_role("link", name="GET /v1/fabric/state").click()
+    operation = page.locator("#get-v1-fabric-state")
+    expect(operation).to_have_attribute("open", "")
+    page.get_by_role("searchbox").fill("")
+    expect(shown).to_have_count(everything)
+    operation.get_by_role("link", name="FabricOut").first.click()
+    expect(page.locator("#schema-FabricOut")).to_have_attribute("open", "")
+    expect(page.locator("#schema-FabricOut")).to_contain_text("Where the first moment begins.")

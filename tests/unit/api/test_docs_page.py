@@ -1,6 +1,6 @@
 """The page about the interface: whatever a description says, it stays text."""
 
-from api.http.routes.docs import render_page
+from api.http.docs_page import render_page
 
 HOSTILE = "<script>alert('x')</script>\"'"
 
@@ -23,11 +23,28 @@ def test_everything_from_the_document_is_escaped() -> None:
                                 "schema": {"default": HOSTILE, "enum": [HOSTILE], "minimum": 1},
                             }
                         ],
-                        "responses": {HOSTILE: {}},
+                        "responses": {
+                            HOSTILE: {},
+                            "200": {
+                                "description": HOSTILE,
+                                "content": {
+                                    HOSTILE: {
+                                        "schema": {
+                                            "properties": {
+                                                HOSTILE: {"type": HOSTILE, "description": HOSTILE},
+                                                "b": {"$ref": f"#/components/schemas/{HOSTILE}"},
+                                            }
+                                        }
+                                    }
+                                },
+                            },
+                        },
                     }
                 }
             },
+            "components": {"schemas": {HOSTILE: {"description": HOSTILE, "enum": [HOSTILE]}}},
         }
     )
-    assert "<script" not in page
+    assert page.count("<script") == 1, "the page's own, which its policy names by its hash"
+    assert "<script>alert" not in page
     assert page.count("&lt;script&gt;") >= 9
