@@ -323,6 +323,10 @@ TRACE_SPANS_MAX: Final = 1_000_000
 TRACES_MAX: Final = 2
 """Traces that are made at once: each takes a core, and some 100 MB. → 503, retry"""
 
+TRACE_MAKE_SECONDS_MAX: Final = 300.0
+"""In which a trace is made and taken. Past it the document ends, whole, and its summary names this
+bound and where it ends: well before the connection would be cut. → `is_complete` false"""
+
 TRACE_SEND_SECONDS_MAX: Final = 900
 """In which a client must have taken its trace: one that stops reading must not keep others from
 theirs. → the connection ends"""

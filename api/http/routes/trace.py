@@ -16,7 +16,13 @@ from starlette.types import Receive, Scope, Send
 
 from alerts.judge.incident import Incident
 from api.base.errors import Problem
-from api.base.limits import PAGE_MAX, TRACE_SECONDS_MAX, TRACE_SEND_SECONDS_MAX, TRACES_MAX
+from api.base.limits import (
+    PAGE_MAX,
+    TRACE_MAKE_SECONDS_MAX,
+    TRACE_SECONDS_MAX,
+    TRACE_SEND_SECONDS_MAX,
+    TRACES_MAX,
+)
 from api.base.packing import takes_gzip
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import JSON
@@ -47,7 +53,8 @@ SCHEMA: dict[str, Any] = {
         "fabricscope": {
             "type": "object",
             "description": "Whose trace it is, unix nanoseconds of its beginning and end, how far "
-            "clocks may be apart, and what was left out by which bound.",
+            "clocks may be apart, what was left out by which bound; and, if `is_complete` is "
+            "false, what ended it and how many microseconds after its beginning.",
         },
     },
 }
@@ -129,7 +136,7 @@ def make_trace(parts: Context, job: str, span: tuple[int, int]) -> Iterator[byte
     story = read_story(
         parts.store, parts.inventory, parts.topologies.at, incidents_of(parts, job, span), job, span
     )
-    return write_story(parts.store, story)
+    return write_story(parts.store, story, seconds_max=TRACE_MAKE_SECONDS_MAX)
 
 
 def incidents_of(parts: Context, job: str, span: tuple[int, int]) -> list[Incident]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -9,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from api.jobs.trace.event import Event
+from collector.contract.errors import StoreError
+
+log = logging.getLogger(__name__)
 
 PIECE_EVENTS_MAX = 500
 """Events that are held until they are written, about 100 kB: large enough that a piece's way to the
@@ -35,6 +41,9 @@ class Account:
         self.left_out: Counter[str] = Counter()
         """By rule: the name of the bound, or what could not be drawn."""
         self.ended_by = ""
+        """The bound that ended it, or why the rest could not be read."""
+        self.last_us: float | None = None
+        """Of the last event that has a time: from the trace's beginning, in microseconds."""
 
     def leave_out(self, rule: str, count: int = 1) -> None:
         if count > 0:
@@ -47,26 +56,39 @@ class Account:
             "events": self.events,
             "is_complete": not self.ended_by,
             "ended_by": self.ended_by or None,
+            "ended_at_us": self.last_us if self.ended_by else None,
             "left_out": dict(self.left_out),
         }
         return b'\n],"fabricscope":' + msgspec.json.encode(summary) + b"}\n"
 
 
 def pieces(
-    events: Iterable[Event], account: Account, facts: Callable[[], Event]
+    events: Iterable[Event],
+    account: Account,
+    facts: Callable[[], Event],
+    *,
+    seconds_max: float = math.inf,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[bytes]:
-    """The document; ``facts`` are asked for at its end. One piece of events is held at a time."""
+    """The document; ``facts`` are asked for at its end. One piece of events is held at a time.
+
+    However it ends, it is whole: past ``seconds_max`` since its first piece was taken, or when the
+    rest cannot be read, its summary says so and where it ends.
+    """
     encoder = msgspec.json.Encoder()
     held: list[bytes] = []
+    began = clock()
     yield HEAD
     mark = b"\n"
-    for event in events:
+    for event in until_broken(events, account):
         text = encoder.encode(event)
-        account.ended_by = bound_at(account, len(text))
+        is_late = clock() - began > seconds_max
+        account.ended_by = "TRACE_MAKE_SECONDS_MAX" if is_late else bound_at(account, len(text))
         if account.ended_by:
             break
         account.events += 1
         account.bytes += len(text) + 2
+        account.last_us = event.get("ts", account.last_us)
         held.append(text)
         if len(held) >= PIECE_EVENTS_MAX:
             yield mark + b",\n".join(held)
@@ -75,6 +97,16 @@ def pieces(
     if held:
         yield mark + b",\n".join(held)
     yield account.tail(facts())
+
+
+def until_broken(events: Iterable[Event], account: Account) -> Iterator[Event]:
+    """The events until the store gives no more: what was sent before must stay readable."""
+    try:
+        yield from events
+    except StoreError as error:
+        log.warning("a trace ends early: %s", error)
+        # The engine's own text goes to the log: it may name paths.
+        account.ended_by = "the store did not give the rest; try again"
 
 
 def bound_at(account: Account, more_bytes: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from alerts.window.model import JobWindow
@@ -33,10 +34,12 @@ Names = Callable[[int], Track]
 """The process of a rank, what its tracks' names begin with, and where they stand."""
 
 
-def write_story(store: Store, story: Story) -> Iterator[bytes]:
+def write_story(store: Store, story: Story, *, seconds_max: float = math.inf) -> Iterator[bytes]:
+    """The document in pieces; past ``seconds_max`` it ends, whole, and says so."""
     account = Account()
     frame = Frame(story.from_ns, story.to_ns)
-    return pieces(tell(store, story, frame, account), account, lambda: facts_of(story))
+    events = tell(store, story, frame, account)
+    return pieces(events, account, lambda: facts_of(story), seconds_max=seconds_max)
 
 
 def facts_of(story: Story) -> Event:

@@ -12,6 +12,7 @@ from api.diagnose.cli import write_pieces
 from api.jobs.trace import stream
 from api.jobs.trace.event import Event
 from api.jobs.trace.stream import Account, packed, pieces
+from collector.contract.errors import StoreError
 
 
 class Counting:
@@ -52,6 +53,7 @@ def test_a_document_of_any_length_is_json(events: int) -> None:
         "events": events,
         "is_complete": True,
         "ended_by": None,
+        "ended_at_us": None,
         "left_out": {},
     }
 
@@ -91,3 +93,36 @@ def test_a_file_is_packed_if_its_name_says_so(tmp_path: Path, name: str) -> None
     write_pieces(tmp_path / name, some)
     written = (tmp_path / name).read_bytes()
     assert (gzip.decompress(written) if name.endswith(".gz") else written) == b"one two"
+
+
+def moments(count: int, broken_at: int | None = None) -> Iterator[Event]:
+    """Events a millisecond apart; the store breaks before one of them."""
+    for number in range(count):
+        if number == broken_at:
+            raise StoreError("Code: 210. no connection to /var/lib/somewhere")
+        yield {"ph": "i", "name": f"event {number}", "ts": 1000.0 * number}
+
+
+def test_a_trace_that_takes_too_long_ends_whole_and_says_where() -> None:
+    ticks = iter(range(1000))
+    account = Account()
+    text = b"".join(
+        pieces(moments(50), account, dict, seconds_max=20, clock=lambda: float(next(ticks)))
+    )
+    document = json.loads(text)
+    assert len(document["traceEvents"]) == 20
+    summary = document["fabricscope"]
+    assert (summary["is_complete"], summary["ended_by"]) == (False, "TRACE_MAKE_SECONDS_MAX")
+    assert summary["ended_at_us"] == 19_000.0
+
+
+def test_a_trace_that_the_store_does_not_finish_still_opens() -> None:
+    account = Account()
+    text = b"".join(packed(pieces(moments(50, broken_at=7), account, dict)))
+    document = json.loads(gzip.decompress(text))
+    assert len(document["traceEvents"]) == 7
+    summary = document["fabricscope"]
+    assert not summary["is_complete"]
+    assert "did not give the rest" in summary["ended_by"]
+    assert summary["ended_at_us"] == 6_000.0
+    assert b"/var/lib" not in gzip.decompress(text), "the engine's text goes to the log"
