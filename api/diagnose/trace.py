@@ -11,7 +11,7 @@ from alerts.window.clocks import operation_index
 from alerts.window.columns import Records
 from alerts.window.model import JobWindow, Rank, Window
 from alerts.window.steps import infer_bounds, to_work
-from api.base.limits import TRACE_RECORDS_MAX, TRACE_SPANS_MAX
+from api.base.trace_limits import TRACE_RECORDS_MAX, TRACE_SPANS_MAX
 from api.data.store.store import Store
 from api.diagnose.analyse import Analysis
 from api.jobs.trace.subject import Ahead, Machines, Span, Story, Subject, Trouble

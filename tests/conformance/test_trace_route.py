@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from starlette.requests import ClientDisconnect
 
-from api.base.limits import TRACES_MAX
+from api.base.trace_limits import TRACES_MAX
 from api.http import works
 from api.http.routes import trace as route
 from api.http.turns import Slots

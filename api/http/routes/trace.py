@@ -16,14 +16,14 @@ from starlette.types import Receive, Scope, Send
 
 from alerts.judge.incident import Incident
 from api.base.errors import Problem
-from api.base.limits import (
-    PAGE_MAX,
+from api.base.limits import PAGE_MAX
+from api.base.packing import takes_gzip
+from api.base.trace_limits import (
     TRACE_MAKE_SECONDS_MAX,
     TRACE_SECONDS_MAX,
     TRACE_SEND_SECONDS_MAX,
     TRACES_MAX,
 )
-from api.base.packing import takes_gzip
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import JSON
 from api.http.routes.shared.exports import stream

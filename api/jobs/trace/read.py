@@ -14,7 +14,7 @@ from alerts.window.common_clock import correct
 from alerts.window.model import JobWindow, Rank
 from alerts.window.steps import infer_bounds, measure_steps, to_work
 from api.base.errors import Problem
-from api.base.limits import TRACE_RECORDS_MAX, TRACE_SPANS_MAX
+from api.base.trace_limits import TRACE_RECORDS_MAX, TRACE_SPANS_MAX
 from api.data.inventory.records import JobState
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
