@@ -101,7 +101,7 @@ def infer(
     """By name. ``marked_ranks``: ranks within the job by host and process, from marks of steps."""
     facts, marked_ranks = facts or Facts(), marked_ranks or {}
     known = [without_inferred(job) for job in known]
-    components = attach(connect(chain(members, facts.members), facts), facts)
+    components = attach(connect(chain(members, facts.members), facts), facts, marked_ranks)
     owners = take_over(components, known, facts)
     names = name_components(components, owners, earlier)
     by_name = {job.job: job for job in known}
@@ -209,16 +209,20 @@ def instances(pairs: Sequence[tuple[Process, Member]]) -> list[list[Process]]:
     return found
 
 
-def attach(components: list[Component], facts: Facts) -> list[Component]:
+def attach(
+    components: list[Component], facts: Facts, marked_ranks: Mapping[tuple[str, int], int]
+) -> list[Component]:
     """The same with those put together whose ranks are at the same places.
 
     A dump of the Flight Recorder knows a process by its rank alone. If there is one job, and only
-    one, that has all of these ranks on these hosts, it is a dump of that job.
+    one, that has all of these ranks on these hosts, it is a dump of that job. A job without a
+    communicator of all its ranks has them by the marks of its training loop.
     """
     whole = [one for one in components if any(pid for _, pid, _ in one.processes)]
     numbered = [
-        (one, {rank: process[0] for rank, process in find_world(one, facts).ranks.items()})
+        (one, {rank: process[0] for rank, process in ranks.items()})
         for one in whole
+        if (ranks := find_world(one, facts).ranks or ranks_by_mark(one, marked_ranks))
     ]
     rest = []
     for component in components:
@@ -370,9 +374,9 @@ def number_processes(
         numbering.add(world.ranks, Origin.RECORDS)
         if all(numbering.ranks.get(rank) == process for rank, process in world.ranks.items()):
             numbering.world = world.communicator
+    # Before the groups: those of a dump know no process, and would take the ranks of those seen.
+    numbering.add(ranks_by_mark(component, marked_ranks), Origin.RECORDS)
     numbering.add(group_ranks(component, facts), Origin.RECORDS)
-    marked = {marked_ranks[p[:2]]: p for p in sorted(component.processes) if p[:2] in marked_ranks}
-    numbering.add(marked, Origin.RECORDS)
     numbering.add(ranks_by_gpu(component, facts, places), Origin.REGISTERED)
     left = component.processes - set(numbering.own)
     if any(process[1] for process in component.processes):
@@ -381,6 +385,14 @@ def number_processes(
     guessed = dict(zip(free, sorted(left, key=natural_process), strict=False))
     numbering.add(guessed, Origin.INFERRED)
     return numbering
+
+
+def ranks_by_mark(
+    component: Component, marked_ranks: Mapping[tuple[str, int], int]
+) -> dict[int, Process]:
+    """Rank to process by what the training loop says of itself."""
+    processes = sorted(component.processes)
+    return {marked_ranks[one[:2]]: one for one in processes if one[:2] in marked_ranks}
 
 
 def fits(world: Mapping[int, Process], places: Sequence[JobRank]) -> bool:

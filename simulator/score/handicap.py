@@ -10,8 +10,10 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from alerts.detectors.crash import LAST_WORDS
 from alerts.window.columns import Ints
 from alerts.window.model import Things, Window
+from collector.contract.communicator import DUMP
 from collector.contract.records import ABSENT
 from collector.contract.wire import decode_batch
 
@@ -23,6 +25,8 @@ LATE_SECONDS_MAX = 45.0
 LATE_ROUNDS_LEFT_OUT = 5
 """A round takes half a minute instead of five seconds."""
 
+JOB_NEWS = (DUMP, LAST_WORDS)
+"""What jobs write themselves: dumps of the Flight Recorder, last words in their logs."""
 PORT_NEWS = ("link", "burst", "capture")
 """How the kinds of events begin that ports make."""
 
@@ -106,14 +110,18 @@ def only(window: Window, handicap: Handicap) -> Window:
     has_jobs = handicap is Handicap.ONLY_NCCL
     has_ports = handicap is Handicap.ONLY_PORTS
     has_hosts = handicap is Handicap.ONLY_HOSTS
-    news = [event for event in window.events if event.kind.startswith(PORT_NEWS)]
+    events = [
+        event
+        for event in window.events
+        if (has_jobs and event.kind in JOB_NEWS) or (has_ports and event.kind.startswith(PORT_NEWS))
+    ]
     return msgspec.structs.replace(
         window,
         jobs=[msgspec.structs.replace(job, paths=None) for job in window.jobs] if has_jobs else (),
         ports=window.ports if has_ports else unread(window.ports),
         gpus=window.gpus if has_hosts else unread(window.gpus),
         hosts=window.hosts if has_hosts else unread(window.hosts),
-        events=news if has_ports else [],
+        events=events,
         captured=window.captured if has_ports else None,
     )
 

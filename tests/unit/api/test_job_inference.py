@@ -330,6 +330,21 @@ def test_a_dump_that_knows_only_ranks_joins_the_one_job_that_has_them_there() ->
     assert places(jobs[0]) == {0: ("a", 1), 1: ("a", 2), 2: ("b", 3), 3: ("b", 4)}
 
 
+def test_a_dump_joins_a_job_without_a_communicator_of_all_by_the_marks_of_its_steps() -> None:
+    """Two hosts of two ranks, as tensor and data parallel jobs have them: no group has all four."""
+    pairs = {"0x1": (("a", 1), ("a", 2)), "0x2": (("b", 3), ("b", 4))}
+    pairs |= {"0x3": (("a", 1), ("b", 3)), "0x4": (("a", 2), ("b", 4))}
+    members = [one for name, own in pairs.items() for one in communicator(name, *own)]
+    dump = [*communicator("pg:1:ab", *on("a", 0), *on("b", 0))]
+    facts = facts_of([group_event("pg:1:ab", "1,3")])
+    marks = {("a", 1): 0, ("a", 2): 1, ("b", 3): 2, ("b", 4): 3}
+    [job] = infer([*members, *dump], facts, marked_ranks=marks)
+    assert places(job) == {0: ("a", 1), 1: ("a", 2), 2: ("b", 3), 3: ("b", 4)}
+    [group] = [one for one in job.communicators if one.communicator == "pg:1:ab"]
+    assert [member.job_rank for member in group.members] == [1, 3]
+    assert len(infer([*members, *dump], facts)) == 2, "without marks nothing says whose it is"
+
+
 def test_a_dump_alone_gives_a_job_with_its_ranks() -> None:
     dump = [*communicator("pg:1:cd", *on("a", 0)), *communicator("pg:0:ab", *on("a", 0, 0))]
     facts = facts_of([group_event("pg:0:ab", "4,7"), group_event("pg:1:cd", "7")])
