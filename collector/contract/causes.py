@@ -102,6 +102,8 @@ class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Page of `docs/runbooks`."""
     colour: str
     """On the page: a name of its style sheet, without the dashes."""
+    drawn_by: str = ""
+    """What it shows in on the page's drawing of the fabric; empty: in what links carry."""
     by_reason: dict[Reason, ByReason] = {}
 
     def __post_init__(self) -> None:
@@ -202,6 +204,7 @@ class Cause(enum.StrEnum):
         ),
         runbook="packet-loss",
         colour="s4",
+        drawn_by="errors",
         by_reason={
             Reason.NIC: ByReason(blame=NIC_BAD),
             Reason.PCIE: ByReason(blame=PCIE_SLOW, runbook="nic-pcie-backpressure"),
@@ -232,6 +235,7 @@ class Cause(enum.StrEnum):
         ),
         runbook="link-flaps",
         colour="s8",
+        drawn_by="errors",
         by_reason={
             Reason.SWITCH: ByReason(blame=SWITCH_BAD),
             Reason.LINK_DOWN: ByReason(does=("is down", "are down")),
@@ -265,6 +269,7 @@ class Cause(enum.StrEnum):
         ),
         runbook="pause-root",
         colour="s5",
+        drawn_by="pause",
         by_reason={
             Reason.NIC: ByReason(keeps_action=True),
             Reason.SWITCH: ByReason(blame=SWITCH_BAD),
@@ -297,6 +302,7 @@ class Cause(enum.StrEnum):
         ),
         runbook="congested-path",
         colour="s6",
+        drawn_by="pause",
         by_reason={Reason.ROUTING: ByReason(depth=90)},
     )
     MICROBURST = CauseFacts(
@@ -321,6 +327,7 @@ class Cause(enum.StrEnum):
         ),
         runbook="microbursts",
         colour="s7",
+        drawn_by="pause",
     )
     HANG = CauseFacts(
         name="hang",
@@ -511,6 +518,7 @@ class CauseWords(msgspec.Struct, frozen=True, kw_only=True):
     runbooks: dict[str, str]
     """By reason, where this cause with that reason has a page of its own."""
     colour: str
+    drawn_by: str
 
 
 class ReasonWords(msgspec.Struct, frozen=True, kw_only=True):
@@ -547,6 +555,7 @@ def cause_table() -> CauseTable:
                     if own.runbook
                 },
                 colour=cause.facts.colour,
+                drawn_by=cause.facts.drawn_by,
             )
             for cause in Cause
         ),

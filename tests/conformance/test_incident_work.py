@@ -189,7 +189,9 @@ def test_the_verbs_of_a_terminal_do_all_of_that(
     assert main(["incident", "note", number, "cable ordered", "--by", "ann", *flags]) == 0
     capsys.readouterr()
     assert main(["incident", "list", "--open", *flags]) == 0
-    assert "acknowledged by ann, assigned to bob" in capsys.readouterr().out
+    listed = capsys.readouterr().out  # a table: what a narrow terminal has in two lines
+    assert "acknowledged by ann," in listed
+    assert "assigned to bob" in listed
     assert main(["incident", "show", number, "--markdown", *flags]) == 0
     shown = capsys.readouterr().out
     assert "ann noted: cable ordered" in shown

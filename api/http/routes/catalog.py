@@ -83,6 +83,9 @@ class CauseOut(BaseModel):
         description="By reason: the page about both together, before the reason's own."
     )
     colour: str = Field(description="A colour of the built-in page's style sheet.")
+    drawn_by: str = Field(
+        description="What it shows in on a drawing of the fabric: `errors`, `pause`; empty: load."
+    )
 
 
 class ReasonOut(BaseModel):

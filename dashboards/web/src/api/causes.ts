@@ -13,6 +13,8 @@ export interface CauseWords {
   readonly runbooks: Readonly<Record<string, string>>;
   /** A colour of the style sheet, without the dashes. */
   readonly colour: string;
+  /** What it shows in on the drawing of the fabric; empty: in what links carry. */
+  readonly drawn_by: string;
 }
 
 export interface ReasonWords {

@@ -1,20 +1,10 @@
 /** The way from an incident to its place in the fabric: when it was, what it shows in, where. Pure. */
 import type { Incident } from "../api/incidents";
 import type { Query } from "../route";
-import type { Quantity } from "./fabric-scale";
 import { around } from "./story-turns";
-import { focus } from "./verdict-words";
+import { causeOf, focus } from "./verdict-words";
 
 const NS = 1e9;
-
-/** What a cause shows in on the drawing; others show in what links carry. */
-const SHOWN_IN: Readonly<Record<string, Quantity>> = {
-  lossy_link: "errors",
-  link_flap: "errors",
-  pause_storm: "pause",
-  congestion: "pause",
-  microburst: "pause",
-};
 
 /** The query of the Fabric view; undefined: the culprit has no place there. */
 export function wayToFabric(incident: Incident, now: number): Query | undefined {
@@ -29,7 +19,7 @@ export function wayToFabric(incident: Incident, now: number): Query | undefined 
     to: to.toFixed(0),
     // In the middle of what is over; what goes on is looked at at its end, as it is now.
     at: until === undefined ? undefined : ((since + Math.max(since, until)) / 2).toFixed(0),
-    colour: SHOWN_IN[verdict.cause],
+    colour: causeOf(verdict.cause).drawn_by || undefined,
     incident: incident.id,
     ...target,
   };

@@ -15,6 +15,7 @@ export function causeOf(cause: string): CauseWords {
       family: "",
       runbook: "incident",
       runbooks: {},
+      drawn_by: "",
       colour: "bad",
     }
   );

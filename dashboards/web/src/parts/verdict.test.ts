@@ -60,6 +60,7 @@ describe("words", () => {
       family: "rank",
       runbook: "late-rank",
       runbooks: { pcie: "gpu-pcie" },
+      drawn_by: "",
       colour: "s2",
     };
     causeTable.value = {
