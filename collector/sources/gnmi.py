@@ -3,7 +3,7 @@
 One thread for each stream keeps the latest value of every leaf (`collector.switches.gnmi`); a read
 gives what is there, with the switch's own times. Changes of link states are events, given within a
 fraction of a second and none lost between two reads. The tables of paths are
-`collector/tables/gnmi_*.toml`.
+`collector/switches/gnmi/gnmi_*.toml`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ LOOK_SECONDS = 0.2
 FIRST_READ_SHARE = 0.5
 """Of the source's timeout, for which the first read waits for the switches' first values."""
 
+SILENT_DETAIL = (
+    "the switch takes this path and sends no number by it: it does not have it, or nothing is there"
+)
 NOT_A_PORT = ("Vlan*", "vlan*", "Loopback*", "loopback*", "lo", "lo0", "Null*", "docker*", "veth*")
 
 
@@ -69,6 +72,9 @@ class Switch:
         self.streams: list[Stream] = []
         self._settings = settings
         self._feeds = [Feed(table) for table in profile_named(target.profile).streams]
+        by_name = {feed.table.name: feed for feed in self._feeds}
+        for feed in self._feeds:
+            feed.names_from = by_name.get(feed.table.names_from)
         self._recorded = b""
         self._errors: list[tuple[str, GnmiError]] = []
         """Streams without a listener, and why."""
@@ -171,7 +177,7 @@ class Switch:
                 elif isinstance(message, Synced):
                     self.leaves.sync(feed)
         for feed in self._feeds:
-            feed.is_live = True
+            feed.is_live = feed.has_answered = True
         self._recorded = recording.text
 
     def _read_streams(self, now_ns: int) -> Iterator[Reading]:
@@ -185,10 +191,16 @@ class Switch:
             yield Sample(series, count, now_ns)
         for flaw, count in sorted(leaves.take_flaws().items()):
             yield Sample(self._flaw("", flaw), count, now_ns)
+        for feed in self._feeds:
+            for path in leaves.silent(feed):
+                yield Missing(self._flaw(path, "silent"), UnreadReason.ABSENT, SILENT_DETAIL)
         for stream in self.streams:
+            optional = {ask.path for ask in stream.feed.table.subscriptions if ask.is_optional}
             for flaw in stream.watch(self._settings.interval_seconds):
                 yield Sample(self._flaw(stream.feed.table.name, flaw), 1, now_ns)
             for path, words in stream.refused.items():
+                if path in optional:
+                    continue
                 yield Missing(self._flaw(path, "refused"), UnreadReason.NOT_SUPPORTED, words)
 
     def _flaw(self, table: str, flaw: str) -> Series:

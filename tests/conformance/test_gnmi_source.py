@@ -13,9 +13,8 @@ import pytest
 from collector.agent.schedule import Looks
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import SettingsError
-from collector.contract.model import Event, Missing, Reading, Sample
+from collector.contract.model import Event, Reading, Sample
 from collector.contract.reason import UnreadReason
-from collector.doors.host import Host
 from collector.sources.gnmi import Gnmi, Settings
 from collector.switches.gnmi import leaves as leaves_module
 from collector.switches.gnmi import stream as stream_module
@@ -30,6 +29,7 @@ from tests.doubles.gnmi_server import (
     tell,
     wait_until,
 )
+from tests.stands.streaming import Listener, target_of
 
 PORT = "/interfaces/interface[name=Ethernet1/1]"
 OCTETS = f"{PORT}/state/counters/in-octets"
@@ -50,55 +50,6 @@ def server() -> Iterator[GnmiServer]:
         yield switch
 
 
-class Listener:
-    """The source with some switches, and its latest readings."""
-
-    def __init__(self, *targets: Target, **settings: Any) -> None:  # noqa: ANN401 - settings
-        self.host = Host()
-        settings = {"sample_seconds": 0.1, "slow_seconds": 1.0, **settings}
-        self.source = Gnmi(Settings(targets=targets, **settings))
-        self.readings: list[Reading] = []
-        self.events: list[Event] = []
-
-    def read(self) -> list[Reading]:
-        self.readings = list(self.source.read(self.host))
-        self.events += [each for each in self.readings if isinstance(each, Event)]
-        return self.readings
-
-    def values(self, metric: str, **labels: str) -> list[float]:
-        return [
-            each.value
-            for each in self.read()
-            if isinstance(each, Sample)
-            and each.series.metric == metric
-            and labels.items() <= dict(each.series.labels).items()
-        ]
-
-    def absences(self) -> list[Missing]:
-        return [each for each in self.read() if isinstance(each, Missing)]
-
-    def wait_for(self, metric: str, value: float | None = None, /, **labels: str) -> None:
-        def is_there() -> bool:
-            found = self.values(metric, **labels)
-            return value in found if value is not None else bool(found)
-
-        wait_until(is_there, f"{metric} {labels} = {value}; {self.readings[-8:]}")
-
-    def wait_for_absence(self, words: str) -> Missing:
-        found: list[Missing] = []
-
-        def is_there() -> bool:
-            found[:] = [each for each in self.absences() if words in each.detail]
-            return bool(found)
-
-        wait_until(is_there, f"a Missing with {words!r}; {self.readings[-8:]}")
-        return found[0]
-
-    def close(self) -> None:
-        for switch in self.source._switches:
-            switch.stop()
-
-
 Listen = Callable[..., Listener]
 
 
@@ -113,10 +64,6 @@ def listen() -> Iterator[Listen]:
     yield make
     for each in made:
         each.close()
-
-
-def target_of(server: GnmiServer, /, name: str = "leaf-1", **more: Any) -> Target:  # noqa: ANN401
-    return Target(name=name, address="127.0.0.1", port=server.port, **{"tls": False, **more})
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -598,7 +545,10 @@ def test_sonic_is_asked_by_database_and_its_objects_are_understood(listen: Liste
         pauses = listener.values("fabric_port_receive_pause_frames_total", priority="3")
         assert pauses == [41]
         assert listener.values("fabric_port_receive_bytes_total", port="Ethernet4") == [9]
-        assert sorted(each.prefix.target for each in server.requests) == ["APPL_DB", "COUNTERS_DB"]
+        asked = {"APPL_DB", "COUNTERS_DB", "STATE_DB"}
+        wait_until(
+            lambda: {each.prefix.target for each in server.requests} == asked, f"{asked} asked for"
+        )
 
 
 def test_a_sync_before_the_first_value_loses_nothing(server: GnmiServer, listen: Listen) -> None:

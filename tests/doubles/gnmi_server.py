@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 from cryptography import x509
@@ -280,8 +280,11 @@ class GnmiServer:
                 yield message
 
 
+Server = TypeVar("Server", bound=GnmiServer)
+
+
 @contextlib.contextmanager
-def running(server: GnmiServer) -> Iterator[GnmiServer]:
+def running(server: Server) -> Iterator[Server]:
     """The switch, listening."""
     server.start()
     try:

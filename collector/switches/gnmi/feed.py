@@ -36,6 +36,10 @@ class Reader(Protocol):
         """The way to a leaf: every beginning of it is a path that the leaf is below of."""
         ...
 
+    def emptied(self, path: Path, value: Value) -> list[Path]:
+        """The objects that came without a field: how SONiC sends the deletion of one."""
+        ...
+
 
 def make_reader(table: StreamTable) -> Reader:
     return YangReader(table) if table.style == "yang" else DatabaseReader(table)
@@ -48,6 +52,15 @@ def strip_module(name: str) -> str:
     ('interfaces', 'state')
     """
     return name.rpartition(":")[2]
+
+
+def strip_table(name: str, table: str) -> str:
+    """An object's name without its table's: databases join them by : or |.
+
+    >>> strip_table("PORT_TABLE:Ethernet0", "PORT_TABLE"), strip_table("Ethernet0", "PORT_TABLE")
+    ('Ethernet0', 'Ethernet0')
+    """
+    return name[len(table) + 1 :] if name.startswith((f"{table}:", f"{table}|")) else name
 
 
 class YangReader:
@@ -105,6 +118,9 @@ class YangReader:
         schema, keys = key
         return tuple(zip(schema.split("/")[1:], keys, strict=True))
 
+    def emptied(self, path: Path, value: Value) -> list[Path]:  # noqa: ARG002 - YANG deletes by path
+        return []
+
 
 class DatabaseReader:
     """A table of objects with fields. A key is (table, (object, field))."""
@@ -141,7 +157,7 @@ class DatabaseReader:
         table, thing, field = names[0], names[-2], names[-1]
         if len(thing) > NAME_CHARS_MAX or len(field) > NAME_CHARS_MAX:
             return None
-        return table, (thing.removeprefix(f"{table}:"), field)
+        return table, (strip_table(thing, table), field)
 
     def find(self, key: LeafKey) -> list[Match]:
         table, (thing, field) = key
@@ -149,11 +165,23 @@ class DatabaseReader:
 
     def steps_of(self, path: Path) -> tuple[Element, ...]:
         names = self._names_of(path)
-        return tuple((name.removeprefix(f"{names[0]}:"), ()) for name in names)
+        return tuple((strip_table(name, names[0]), ()) for name in names)
 
     def steps_to(self, key: LeafKey) -> tuple[Element, ...]:
         table, (thing, field) = key
         return ((table, ()), (thing, ()), (field, ()))
+
+    def emptied(self, path: Path, value: Value) -> list[Path]:
+        names = self._names_of(path)
+        if not names or not isinstance(value, dict):
+            return []
+        if not value and len(names) > 1:
+            return [path]
+        return [
+            Path((*path.elements, (name, ())))
+            for name, inner in value.items()
+            if inner == {} and len(name) <= NAME_CHARS_MAX
+        ]
 
 
 def has_wildcard(steps: tuple[Element, ...]) -> bool:

@@ -67,15 +67,44 @@ class Feed:
     def __init__(self, table: StreamTable) -> None:
         self.table = table
         self.reader: Reader = make_reader(table)
+        self.names_from: Feed | None = None
+        """The feed that names this one's ports, where that is another one."""
         self.is_live = False
+        self.is_synced = False
+        """Whether the switch has sent everything on the present connection."""
+        self.has_answered = False
+        """Whether the switch has ever sent everything, or failed: waiting longer gives nothing."""
         self.generation = 0
         """Counts connections: leaves of an older one may be gone."""
         self.slots_of: dict[Path, list[Slot]] = {}
         """Paths that are leaves themselves, so that they need not be taken apart again."""
+        self.unheard: set[str] = set()
+        """Subscriptions by which nothing known has come on the present connection. For databases:
+        SONiC takes a path that it does not have, and sends nothing."""
         self._subscriptions: list[tuple[tuple[str, ...], Subscription]] = []
+        self._above: dict[Path, Subscription | None] = {}
+        """What `subscription_above` found."""
 
     def follow(self, subscriptions: tuple[Subscription, ...]) -> None:
         self._subscriptions = [(bare_names(each.path), each) for each in subscriptions]
+        self._above.clear()
+        if self.table.style == "database":
+            optional = {each.path for each in self.table.subscriptions if each.is_optional}
+            self.unheard = {each.path for each in subscriptions} - optional
+
+    def subscription_above(self, path: Path) -> Subscription | None:
+        """The subscription that a message of a database answers: the longest path above its own."""
+        if path not in self._above:
+            if len(self._above) >= LEAVES_MAX:
+                self._above.clear()
+            names = [name for name, _ in self.reader.steps_of(path)]
+            found = [
+                (len(wanted), each)
+                for wanted, each in self._subscriptions
+                if len(wanted) <= len(names) and all(map(fnmatch, names, wanted))
+            ]
+            self._above[path] = max(found, key=lambda one: one[0])[1] if found else None
+        return self._above[path]
 
     def subscription_of(self, key: LeafKey) -> Subscription | None:
         """The subscription that a leaf comes by: the longest path above it."""
@@ -140,6 +169,7 @@ class Slot:
         "fault",
         "feed",
         "generation",
+        "is_excluded",
         "is_gone",
         "is_on_change",
         "key",
@@ -169,6 +199,8 @@ class Slot:
         self.seen_ns = 0
         self.generation = 0
         self.is_on_change = False
+        self.is_excluded = False
+        """Its port is one to leave alone, which is known only by the port's own name."""
         self.is_gone = False
         self.stale_ns = 0
 
@@ -194,8 +226,10 @@ class SwitchLeaves:
         self._rivals: dict[Series, set[Slot]] = {}
         """Series that several leaves could give, and those leaves."""
         self._components: dict[str, set[Slot]] = {}
-        """Numbers of parts of the switch, which may belong to a port."""
-        self._aliases: dict[str, str] = {}
+        """Numbers of parts of the switch, which may belong to a port, and of ports by the names
+        that their maker gave them."""
+        self._aliases: dict[str, list[str]] = {}
+        """Such a part or name → the ports that claim it, the latest last."""
         self._states: dict[str, bool] = {}
         self._events: deque[Event] = deque()
         self.updates = 0
@@ -212,6 +246,7 @@ class SwitchLeaves:
         """A new connection of this feed; its subscriptions decide how old a value may be."""
         with self._lock:
             feed.generation += 1
+            feed.is_synced = False
             feed.follow(subscriptions)
             for slots in self._slots.values():
                 for slot in slots:
@@ -228,6 +263,12 @@ class SwitchLeaves:
                 if slot.feed is feed and slot.is_on_change and slot.generation != feed.generation
             ]
             self._remove(gone)
+            feed.is_synced = feed.has_answered = True
+
+    def silent(self, feed: Feed) -> list[str]:
+        """Subscriptions that the switch took and that brought nothing known, once it has synced."""
+        with self._lock:
+            return sorted(feed.unheard) if feed.is_live and feed.is_synced else []
 
     def apply(self, feed: Feed, message: Notification, now_ns: int, steady_ns: int) -> int:
         """Take a message that came now; returns its cost in values."""
@@ -235,15 +276,37 @@ class SwitchLeaves:
             age_ns = now_ns - message.time_ns
             is_sane = -AHEAD_SECONDS_MAX * NS <= age_ns <= AGE_SECONDS_MAX * NS
             self.delay_seconds = age_ns / NS
-            looked_at = self._delete(feed, message.deletes) if message.deletes else 0
+            deletes = [*message.deletes, *self._emptied(feed, message)]
+            looked_at = self._delete(feed, deletes) if deletes else 0
             for path, value in message.updates:
+                is_known = False
                 for slot, leaf_value in self._find(feed, path, value):
+                    is_known = True
                     slot.seen_ns, slot.generation = steady_ns, feed.generation
                     slot.time_ns = message.time_ns if is_sane else now_ns
                     if not is_sane and not slot.is_on_change:
                         self.flaws["clock"] += 1
                     self._set(slot, leaf_value, message.time_ns, now_ns)
-            return 1 + len(message.updates) + len(message.deletes) + looked_at
+                if is_known and feed.unheard:
+                    above = feed.subscription_above(path)
+                    feed.unheard.discard(above.path if above else "")
+            return 1 + len(message.updates) + len(deletes) + looked_at
+
+    @staticmethod
+    def _emptied(feed: Feed, message: Notification) -> list[Path]:
+        """Objects that the switch deleted.
+
+        Only where it sends changes: an empty object among samples may also be one that never had a
+        field, and what is gone becomes stale.
+        """
+        if feed.table.style != "database":
+            return []
+        gone = []
+        for path, value in message.updates:
+            if empty := feed.reader.emptied(path, value):
+                above = feed.subscription_above(path)
+                gone += empty if above and above.on_change else []
+        return gone
 
     def count(self, message: Message) -> None:
         """Count a message; once, however many feeds it is for."""
@@ -275,7 +338,13 @@ class SwitchLeaves:
     def _make(self, feed: Feed, key: LeafKey) -> list[Slot]:
         """The slots of a leaf that is new; empty for one that means nothing to us."""
         matches = feed.reader.find(key)
-        matches = [each for each in matches if not self._is_excluded(dict(each.labels))]
+        # The names of a port that is left out are kept: by them its numbers are recognized.
+        matches = [
+            each
+            for each in matches
+            if (each.row is not None and each.row.metric == ALIAS)
+            or not self._is_excluded(dict(each.labels))
+        ]
         if not matches:
             return []
         if self._count + len(matches) > LEAVES_MAX:
@@ -307,13 +376,14 @@ class SwitchLeaves:
         labels = {name: to_text(value) for name, value in slot.labels.items()}
         metric = slot.leaf.metric
         component = labels.pop("component", "")
-        if component in self._aliases:
-            labels["port"] = self._aliases[component]
+        if port := self._port_of(component, slot.feed):
+            labels["port"] = port
             metric = MODULE_TEMPERATURE if metric == SWITCH_TEMPERATURE else metric
         elif component:
             labels["sensor" if metric == SWITCH_TEMPERATURE else "port"] = component
         if "port" in labels:
             labels["device"] = self._switch
+        slot.is_excluded = bool(component) and self._is_excluded(labels)
         labels |= {"host": self._switch, **slot.leaf.labels}
         slot.series = Series(metric, labels)
         owner = self._owners.setdefault(slot.series, slot)
@@ -324,11 +394,25 @@ class SwitchLeaves:
             self._owners[slot.series] = slot
         slot.series = owner.series
 
+    def _port_of(self, component: str, feed: Feed) -> str:
+        """The port that a part of the switch, or a maker's name, belongs to; empty if none.
+
+        Two ports under one maker's name cannot be told apart: numbers keep that name. (A part, as
+        a transceiver that is broken out, is the latest port's.)
+        """
+        ports = self._aliases.get(component, [])
+        if not ports or (len(ports) > 1 and feed.names_from is not None):
+            return ""
+        return ports[-1]
+
     def _set(self, slot: Slot, value: Value, sent_ns: int, now_ns: int) -> None:
         if slot.entry is not None:
             self._set_text(slot, slot.entry, to_text(value))
             return
         assert slot.leaf is not None
+        if value in slot.leaf.nothing:
+            slot.value, slot.fault = None, ""
+            return
         try:
             number = to_number(slot.leaf, value)
         except ValueError as error:
@@ -352,11 +436,13 @@ class SwitchLeaves:
     def _alias(self, entry: Entry) -> None:
         """A component belongs to a port: its numbers are the port's."""
         port = to_text(entry.labels.get("port", ""))
-        touched = {name for name, of in self._aliases.items() if of == port}
+        touched = {name for name, ports in self._aliases.items() if port in ports}
         for name in touched:
-            del self._aliases[name]
+            self._aliases[name].remove(port)
+            if not self._aliases[name]:
+                del self._aliases[name]
         if component := entry.text_labels().get("component", ""):
-            self._aliases[component] = port
+            self._aliases.setdefault(component, []).append(port)
             touched.add(component)
         for name in touched:
             for slot in self._components.get(name, ()):
@@ -429,9 +515,11 @@ class SwitchLeaves:
                 self._empty(slot, slot.entry)
             else:
                 self._disown(slot)
-                component = self._components.get(slot.labels.get("component", ""))
-                if component is not None:
-                    component.discard(slot)
+                component = slot.labels.get("component", "")
+                if slots := self._components.get(component):
+                    slots.discard(slot)
+                    if not slots:
+                        del self._components[component]
 
     def _disown(self, slot: Slot) -> None:
         """Take its series from this leaf; another one with the same meaning inherits it."""
@@ -502,6 +590,11 @@ class SwitchLeaves:
         self._remove(gone)
 
     def _read_number(self, slot: Slot, now_ns: int, steady_ns: int) -> Iterator[Reading]:
+        namer = slot.feed.names_from
+        if slot.is_excluded or (namer is not None and not namer.has_answered):
+            return
+        if namer is not None and len(self._aliases.get(slot.labels.get("component", ""), ())) > 1:
+            self.flaws["alias"] += 1
         if slot.is_on_change:
             if not slot.feed.is_live:
                 return  # unknown whether it still holds
@@ -512,7 +605,8 @@ class SwitchLeaves:
         else:
             time_ns = slot.time_ns
         if slot.value is None:
-            yield Missing(slot.series, UnreadReason.UNPARSEABLE, slot.fault)
+            if slot.fault:
+                yield Missing(slot.series, UnreadReason.UNPARSEABLE, slot.fault)
             return
         assert slot.leaf is not None
         if slot.leaf.unit == "boot_ns":

@@ -48,7 +48,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 9339
     """9339 is gNMI's own; Arista listens on 6030, Nokia on 57400, SONiC on 8080 or 50051."""
     profile: str = "openconfig"
-    """Which paths to ask for: a file collector/tables/gnmi_<profile>.toml."""
+    """Which paths to ask for: collector/switches/gnmi/gnmi_<profile>.toml."""
     tls: bool = True
     """False sends everything, the password too, as plain text."""
     ca_file: str = ""

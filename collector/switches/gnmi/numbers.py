@@ -16,6 +16,8 @@ COUNTER_END = 1 << 64
 """No counter is wider."""
 DBM_MAX = 100.0
 """Ten megawatts: beyond it nothing is a power in dBm."""
+NO_LIGHT = "-inf"
+"""SONiC's dBm of a fibre without light: the logarithm of zero."""
 BOOT_NS_MIN = 946_684_800 * 1_000_000_000
 """2000-01-01: a switch whose clock was never set reports 1970."""
 TEXT_CHARS_MAX = 256
@@ -37,6 +39,8 @@ def to_number(leaf: Leaf, value: Value) -> float:
     """The value in the metric's unit; ValueError names what it is instead."""
     if leaf.values:
         return leaf.factor * word_number(leaf, value)
+    if leaf.unit == "dbm" and value == NO_LIGHT:
+        return 0.0
     number = plain_number(value)
     if is_counter(leaf.metric) and not 0 <= number < COUNTER_END:
         raise ValueError(f"{number} is no counter")

@@ -85,7 +85,6 @@ class Stream:
         self.refused: dict[str, str] = {}
         """Subscriptions that the switch refuses, and its messages."""
         self.connects = 0
-        self.is_synced = False
         self._connect = connect
         self._leaves = leaves
         self._wanted = wanted
@@ -130,7 +129,10 @@ class Stream:
             self._silent_ns = bound_ns
             connection.cancel()
         late = now_ns - self._connected_ns > SYNC_SECONDS * NS
-        return ["no_sync"] if is_live and late and not self.is_synced else []
+        if not (is_live and late and not self.feed.is_synced):
+            return []
+        self.feed.has_answered = True  # as much as such a switch ever says
+        return ["no_sync"]
 
     @property
     def _silence_ns(self) -> int:
@@ -195,7 +197,6 @@ class Stream:
     def _listen(self, request: Request) -> None:
         connection = self._open()
         try:
-            self.is_synced = False
             is_first = True
             for message in connection.subscribe(request):
                 if is_first:
@@ -231,7 +232,6 @@ class Stream:
             self._throttle(work)
         elif isinstance(message, Synced):
             self._leaves.sync(self.feed)
-            self.is_synced = True
             self.settled.set()
         else:
             self._throttle(1)
@@ -249,6 +249,7 @@ class Stream:
 
     def _fail(self, error: GnmiError) -> None:
         before, self.error = self.error, error
+        self.feed.has_answered = True
         self.settled.set()
         now_ns = self._clock.steady_ns()
         is_other = before is None or before.reason is not error.reason

@@ -19,14 +19,14 @@ import msgspec
 from collector.contract.errors import CatalogError, SettingsError
 
 STREAMS_MAX = 4
-"""Streams of one profile, each a thread: a database that is asked by itself (SONiC has two)."""
+"""Streams of one profile, each a thread: a database that is asked by itself (SONiC has three)."""
 
 FIELDS_KEPT_MAX = 10_000
 """Names of fields that are remembered; SAI has some hundreds. Beyond it all are forgotten."""
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _KEYED = re.compile(r"\[([^=\]]+)=\{([a-z_]+)\}\]")
-_LABEL_PATTERNS = {"priority": r"[0-9]+", "queue": r"[0-9]+"}
+_LABEL_PATTERNS = dict.fromkeys(("lane", "priority", "queue", "symbol_errors"), r"[0-9]+")
 """The pattern of a label in a name of a database; any other is a word without a colon."""
 
 
@@ -38,6 +38,8 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     labels: dict[str, str] = {}
     values: dict[str, float] = {}
     """Words and their numbers; empty: the leaf is a number."""
+    nothing: list[str] = []
+    """Words for that there is nothing to measure: no reading, and none that is missing."""
     unit: Literal["", "dbm", "boot_ns"] = ""
     """dbm: a power in dBm becomes watts. boot_ns: a start (unix ns) becomes the time since."""
     is_link_state: bool = False
@@ -57,7 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     path: str
     metric: str
-    """An info metric; `alias`: it only maps a component to its port."""
+    """An info metric; `alias`: it only maps a component or a front-plate name to its port."""
     labels: dict[str, list[str]]
     """Our label → leaves whose text it takes, the first that is there and is no hardware address
     where more than one is named."""
@@ -71,6 +73,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     on_change: bool = False
     is_slow: bool = False
     """Changes rarely and is large (optics): sent every ``slow_seconds``."""
+    is_optional: bool = False
+    """Only some switches have it (parts of a chassis): that one has not is not named."""
 
 
 class StreamTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +84,9 @@ class StreamTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     style: Literal["yang", "database"] = "yang"
     target: str = ""
     origin: str = ""
+    names_from: str = ""
+    """The stream whose `alias` rows name this one's ports: values wait for that stream's first
+    answer, so that a port is not shown under two names."""
     subscriptions: list[Ask]
     groups: list[Group]
     rows: list[Row] = []
@@ -248,6 +255,11 @@ def parse_profile(text: str, name: str) -> Profile:
         raise CatalogError(f"tables/{name}: {error}") from error
     if not 1 <= len(profile.streams) <= STREAMS_MAX:
         raise CatalogError(f"tables/{name}: has {len(profile.streams)} streams, 1 to {STREAMS_MAX}")
+    names = {stream.name for stream in profile.streams}
+    for stream in profile.streams:
+        if stream.names_from and stream.names_from not in names:
+            wrong = f"names_from of {stream.name} is {stream.names_from!r}, which is no stream"
+            raise CatalogError(f"tables/{name}: {wrong}")
     return profile
 
 

@@ -97,13 +97,22 @@ def test_keys_give_labels() -> None:
 def test_fields_with_a_number_in_their_name_give_a_label() -> None:
     index = DatabaseIndex(profiles()["sonic"].streams[0])
     (match,) = index.find("COUNTERS", "Ethernet8", "SAI_PORT_STAT_PFC_5_TX_PKTS")
-    assert match.labels == (("port", "Ethernet8"), ("priority", "5"))
+    assert match.labels == (("component", "Ethernet8"), ("priority", "5"))
+    (match,) = index.find("COUNTERS", "etp1", "SAI_PORT_STAT_IF_IN_FEC_CODEWORD_ERRORS_S15")
+    assert match.labels == (("component", "etp1"), ("symbol_errors", "15"))
     assert index.find("COUNTERS", "Ethernet*", "SAI_PORT_STAT_PFC_5_TX_PKTS") == []
     assert index.find("COUNTERS", "Ethernet8:1:periodic", "SAI_QUEUE_STAT_BYTES") == []
 
 
 @pytest.mark.parametrize(
-    "text", ["streams = 1", 'help = "x"\nstreams = []', "help =", 'help = "x"\nodd = 1']
+    "text",
+    [
+        "streams = 1",
+        'help = "x"\nstreams = []',
+        "help =",
+        'help = "x"\nodd = 1',
+        'help = "x"\nstreams = [{name="a", names_from="b", subscriptions=[], groups=[]}]',
+    ],
 )
 def test_a_profile_that_is_none_is_refused_by_name(text: str) -> None:
     with pytest.raises(CatalogError, match=r"tables/gnmi_x\.toml"):
