@@ -281,6 +281,7 @@ def test_what_an_old_server_refuses_is_named_and_the_rest_comes(listen: Listen) 
         listener = listen(server)
         listener.wait_for(BYTES, 1001, port="Ethernet0")
         listener.wait_for("fabric_port_queue_peak_bytes", 4096, port="Ethernet0", queue="3")
+        # It refuses COUNTERS/SWITCH* too, which only a chassis has.
         wanted = dict.fromkeys([("refused", RATES), ("refused", MARKS)], UnreadReason.NOT_SUPPORTED)
         wait_until(lambda: absences(listener) == wanted, f"{wanted}; {listener.readings[-8:]}")
 

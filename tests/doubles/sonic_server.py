@@ -72,6 +72,8 @@ def _virtual(databases: Databases, path: list[str], *, is_old: bool) -> dict[str
     """The paths that the server translates: patterns of ports in COUNTERS_DB."""
     table, pattern, kind = (*path, "", "")[:3]
     counters = databases.get("COUNTERS_DB", {})
+    if is_old and pattern == "SWITCH*":
+        raise UnknownPathError(f"No valid entry found on {':'.join(path)}")
     if (table, kind) == ("COUNTERS", "") and pattern in _BY_OWN_NAME:
         return _by_name(counters, table, counters.get(_BY_OWN_NAME[pattern], {}), {})
     aliases = {

@@ -100,6 +100,13 @@ def test_pauses_double_up_to_a_bound_and_are_spread() -> None:
     assert len(set(pauses.taken)) == 12
 
 
+def test_a_stream_that_failed_has_answered_so_that_nothing_waits_for_its_names() -> None:
+    stream, _ = make_stream(fail, HandClock())
+    assert not stream.feed.has_answered
+    stream._run()
+    assert stream.feed.has_answered
+
+
 def test_after_a_stream_that_held_the_next_pause_is_short() -> None:
     clock = HandClock()
     lengths = iter([0, 0, 0, 0, STEADY_SECONDS + 1, 0])
