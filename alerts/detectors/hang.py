@@ -137,7 +137,7 @@ def detect(window: Window) -> list[Finding]:
 
 
 def detect_dumped(window: Window, job: JobWindow) -> Finding | None:
-    """A capture has hung only where its dumps show it: its records simply end."""
+    """What has hung where its dumps alone can show it: the records of a capture simply end."""
     named = by_dumps(job, window)
     times = [pending.time_ns for pending in job.pending if pending.time_ns]
     if named is None or not times:
@@ -146,13 +146,15 @@ def detect_dumped(window: Window, job: JobWindow) -> Finding | None:
     ended = records.exit_ns[records.exit_ns != ABSENT] if len(records) else np.zeros(0)
     if len(ended) and int(ended.max()) > max(times):
         return None
-    return to_finding(window, job, named, min(times), max(times))
+    last_ns = window.to_ns if window.is_live else max(times)
+    return to_finding(window, job, named, min(times), last_ns)
 
 
 def detect_live(window: Window, job: JobWindow) -> Finding | None:
     stopped = stop_of(window, job)
     if stopped is None:
-        return None
+        # Without any reading of its GPUs a job that stands looks like one whose records were lost.
+        return detect_dumped(window, job) if job.is_running and not has_gpus(window, job) else None
     if not is_waiting(window, stopped):
         # Half of a small job may never have launched, and then most of it does not wait.
         named = by_dumps(job, window, stopped) if some_wait(window, stopped) else None
@@ -171,6 +173,17 @@ def detect_live(window: Window, job: JobWindow) -> Finding | None:
     if named is None:
         return None
     return to_finding(window, job, named, stopped.since_ns, window.to_ns)
+
+
+def has_gpus(window: Window, job: JobWindow) -> bool:
+    """Whether any GPU of the job was read lately."""
+    known = window.gpus.row_of
+    rows = [
+        known[rank.host, rank.gpu]
+        for rank in job.ranks.values()
+        if rank.gpu is not None and (rank.host, rank.gpu) in known
+    ]
+    return bool((window.gpus.seen_ns[rows] >= window.to_ns - FRESH_NS).any()) if rows else False
 
 
 def stop_of(window: Window, job: JobWindow) -> Stopped | None:

@@ -11,9 +11,10 @@ from alerts.window.model import JobWindow, Pending, Readings, Window
 from alerts.window.split import split
 from collector.contract.collective import State
 from collector.contract.model import Event
+from collector.contract.records import ABSENT
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.worlds.late_jobs import make_job, make_window, with_pending
+from tests.worlds.late_jobs import START_NS, make_job, make_window, with_pending
 
 SPIN = {
     "utilization_ratio": (1.0, 1.0),
@@ -272,6 +273,28 @@ def test_a_capture_with_dumps_hangs_unless_it_went_on() -> None:
     alone = msgspec.structs.replace(job, records=empty, operations=split(empty))
     (finding,) = hang.detect(make_window(alone, is_live=False))
     assert finding.culprit.rank == 3
+
+
+def test_where_no_gpu_is_read_the_dumps_of_a_running_job_show_that_it_stands() -> None:
+    """Its records ended, which lost telemetry would look like too; its recorders say why."""
+    window = half_launched()
+    unread = msgspec.structs.replace(
+        window.gpus, readings={}, seen_ns=np.full(len(window.gpus), ABSENT, dtype=np.int64)
+    )
+    (finding,) = hang.detect(msgspec.structs.replace(window, gpus=unread))
+    assert finding.culprit.host == "node1"
+    assert finding.until_ns is None
+    (job,) = window.jobs
+    for other in (
+        msgspec.structs.replace(job, is_running=False),
+        msgspec.structs.replace(job, pending=()),
+        # It went on: the dumps are of an earlier stop.
+        msgspec.structs.replace(
+            job,
+            pending=[msgspec.structs.replace(one, time_ns=START_NS) for one in job.pending],
+        ),
+    ):
+        assert not hang.detect(msgspec.structs.replace(window, gpus=unread, jobs=[other]))
 
 
 # Stalls ------------------------------------------------------------------------------------------
