@@ -96,7 +96,7 @@ class Case(msgspec.Struct, kw_only=True):
 
 def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Verdict]:
     found = detect_all(window) if findings is None else findings
-    solid = [one for one in found if not one.is_context and one.strength >= STRENGTH_MIN]
+    solid = [one for one in found if is_solid(one)]
     around = {job.job: Surroundings(window, job) for job in window.jobs}
     machines = [one for one in solid if not one.job]
     cases = [
@@ -109,6 +109,11 @@ def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Ver
     kept = without_effects(window, joined)
     verdicts = [to_verdict(window, case, found, around) for case in kept if not waits(window, case)]
     return sorted(verdicts, key=lambda one: (-cost_of(one), one.since_ns, repr(one.culprit)))
+
+
+def is_solid(finding: Finding) -> bool:
+    """Whether it may become a verdict, or a part of one."""
+    return not finding.is_context and finding.strength >= STRENGTH_MIN
 
 
 # What explains what ------------------------------------------------------------------------------

@@ -42,4 +42,4 @@ class Errand:
 
 
 ERRAND: ContextVar[Errand | None] = ContextVar("errand", default=None)
-"""What the current task or thread works for; None: work that goes on whoever leaves."""
+"""What the current task or thread works for; None: work that goes on when askers leave."""

@@ -18,7 +18,7 @@ import msgspec
 from alerts.finding import Finding
 from alerts.judge.incident import Incident
 from alerts.judge.places import Surroundings, cable_of, port_row
-from alerts.judge.verdict import STRENGTH_MIN
+from alerts.judge.verdict import is_solid
 from alerts.window.columns import Records
 from alerts.window.model import JobWindow, Ports, Window
 from alerts.window.pace import Beat, find_beats, keeps_pace
@@ -110,7 +110,7 @@ class Resting:
 
     def disturb(self, findings: Iterable[Finding]) -> bool:
         """Whether resting jobs must be looked at because of what was found; they rest no more."""
-        solid = [one for one in findings if not one.is_context and one.strength >= STRENGTH_MIN]
+        solid = [one for one in findings if is_solid(one)]
         accused = {one.culprit for one in solid}
         disturbed = self._concerned(self.jobs, {one.job for one in solid}, accused)
         self.jobs = {name: job for name, job in self.jobs.items() if name not in disturbed}
@@ -171,10 +171,7 @@ class Resting:
 
 def is_quiet(findings: Iterable[Finding]) -> bool:
     """Whether nothing of a job's findings can become a verdict, or support one."""
-    return all(
-        (one.is_context or one.strength < STRENGTH_MIN) and one.detector != SLIGHT
-        for one in findings
-    )
+    return not any(is_solid(one) or one.detector == SLIGHT for one in findings)
 
 
 def place_of(window: Window, job: JobWindow) -> Place:

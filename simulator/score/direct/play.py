@@ -15,7 +15,7 @@ from typing import cast
 
 from alerts.finding import Finding
 from alerts.judge.incident import Change, Incident, standing_verdicts
-from alerts.judge.verdict import STRENGTH_MIN
+from alerts.judge.verdict import is_solid
 from alerts.window.model import JobWindow, Window
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
@@ -130,7 +130,7 @@ class DirectEvaluator:
 
 def is_quiet(findings: Sequence[Finding]) -> bool:
     """Whether nothing was found that may become a verdict."""
-    return all(one.is_context or one.strength < STRENGTH_MIN for one in findings)
+    return not any(map(is_solid, findings))
 
 
 def play_directly(
