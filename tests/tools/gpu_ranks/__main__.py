@@ -6,7 +6,8 @@ Needs Linux, root, PyTorch with CUDA, and nothing of ours. Each rank has a host 
 (node0, node1, …), so that NCCL takes eight processes for eight hosts, and where iproute2 is
 installed a network namespace with a veth pair; without it all talk over loopback, and no NIC can be
 made slow. A run is a folder: `kineto/`, `flight_recorder/`,
-`nccl_debug/`, `out/` (what each rank printed) and `truth.json`.
+`nccl_debug/`, `out/` (what each rank printed), `ras/` (what NCCL's RAS answered, and when) and
+`truth.json`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ HAS_IP = shutil.which("ip") is not None
 INTERFACE = "eth0" if HAS_IP else "lo"
 
 LATE = {"sleep_ms": 6.0}
+ASKED = {"stages": 1, "steps": 200, "pause_ms": 50, "timeout_s": 40, "ras": [0, 3, 6]}
+"""Runs of which some ranks' RAS is asked while they last."""
 RUNS: dict[str, dict[str, Any]] = {
     "pipeline_healthy": {},
     "pipeline_late5": {"fault": "late", "ranks": [5], **LATE},
@@ -50,6 +53,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "ring_killed2": {"fault": "killed", "ranks": [2], "stages": 1, "timeout_s": 8},
     "pipeline_killed6": {"fault": "killed", "ranks": [6], "timeout_s": 8},
     "pipeline_stopped1": {"fault": "absent", "ranks": [1], "timeout_s": 8},
+    "ras_healthy": {**ASKED, "steps": 120},
+    "ras_stopped3": {"fault": "stopped", "ranks": [3], **ASKED},
+    "ras_killed2": {"fault": "killed", "ranks": [2], **ASKED},
+    "ras_skips5": {"fault": "skips", "ranks": [5], **ASKED},
+    "ras_mismatch5": {"fault": "mismatch", "ranks": [5], **ASKED},
+    "ras_pipeline_stopped1": {"fault": "stopped", "ranks": [1], **ASKED, "stages": 4},
     "ring_oom4": {"fault": "oom", "ranks": [4], "stages": 1, "timeout_s": 8},
 }
 
@@ -113,13 +122,14 @@ def record(folder: Path, plan: dict[str, Any]) -> None:
         (folder / part).mkdir(parents=True, exist_ok=True)
     (folder / "plan.json").write_text(json.dumps(plan), "utf-8")
     started = [start(folder, plan, rank) for rank in range(RANKS)]
+    askers = [ask(folder, rank) for rank in plan.get("ras", [])]
     ends = time.monotonic() + RUN_SECONDS_MAX
     try:
         for each in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 each.wait(max(0.1, ends - time.monotonic()))
     finally:
-        for each in started:
+        for each in (*started, *askers):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(each.pid, signal.SIGKILL)
             each.wait()
@@ -128,8 +138,21 @@ def record(folder: Path, plan: dict[str, Any]) -> None:
     (folder / "truth.json").write_text(json.dumps(truth, indent=1), "utf-8")
 
 
+def ask(folder: Path, rank: int) -> subprocess.Popen[bytes]:
+    """Ask the RAS of the rank's host again and again; without namespaces all have one host."""
+    answers = folder / "ras" / f"node{rank}.jsonl"
+    answers.parent.mkdir(exist_ok=True)
+    words = [sys.executable, str(Path(__file__).with_name("ras.py")), str(answers)]
+    if HAS_IP:
+        words = ["ip", "netns", "exec", f"node{rank}", *words]
+    return subprocess.Popen(words, start_new_session=True)
+
+
 def read_times(folder: Path) -> dict[str, Any]:
-    """What rank 0 noted of the fault's time, if it came so far."""
+    """What rank 0 noted of the fault's time, if it came so far; else what the culprit noted."""
+    noted = folder / "fault_ns"
+    if noted.exists():
+        return {"fault_on_ns": int(noted.read_text("utf-8"))}
     noted = folder / "times.json"
     if not noted.exists():
         return {}

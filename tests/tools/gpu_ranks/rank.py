@@ -18,7 +18,6 @@ import torch.distributed as dist
 PLAN: dict[str, Any] = json.loads(os.environ["PLAN"])
 FOLDER = Path(os.environ["FOLDER"])
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-STEPS = 45
 MICRO_BATCHES = 4
 ACTIVATION = 512 << 10
 """Numbers of one message: 1 MiB of bf16."""
@@ -26,6 +25,9 @@ GRADIENT = 4 << 20
 PRODUCTS = 6
 """Matrix products of a micro-batch's forward pass; backward takes twice as many."""
 
+STEPS = int(PLAN.get("steps", 45))
+PAUSE_SECONDS = PLAN.get("pause_ms", 0.0) / 1e3
+"""Between steps, for runs that last long enough to be asked about."""
 STAGES = int(PLAN.get("stages", 4))
 COPIES = WORLD // STAGES
 STAGE, COPY = RANK % STAGES, RANK // STAGES
@@ -137,9 +139,14 @@ def broken(ranks: Ranks, step: int) -> None:
     if FAULT == "absent":
         print(f"rank {RANK} does not go on", flush=True)
         time.sleep(600)
+    if FAULT == "stopped":
+        note_fault()
+        os.kill(os.getpid(), signal.SIGSTOP)
     if FAULT == "killed":
+        note_fault()
         os.kill(os.getpid(), signal.SIGKILL)
     if FAULT == "mismatch":
+        note_fault()
         dist.all_gather_into_tensor(ranks.gathered, ranks.small)
     if FAULT == "oom":
         torch.zeros(1 << 40, device="cuda")
@@ -147,11 +154,25 @@ def broken(ranks: Ranks, step: int) -> None:
         dist.all_reduce(ranks.gradient[: GRADIENT // 2])
 
 
+def note_fault() -> None:
+    """The time of a fault after which this rank writes nothing any more."""
+    (FOLDER / "fault_ns").write_text(str(time.time_ns()), "utf-8")
+
+
+def leaves_out(step: int) -> bool:
+    is_now = FAULT == "skips" and IS_CULPRIT and step == STEPS // 2
+    if is_now:
+        note_fault()
+    return is_now
+
+
 def one_step(ranks: Ranks, step: int, *, is_on: bool) -> None:
     broken(ranks, step)
+    time.sleep(PAUSE_SECONDS)
     if STAGES == 1:
         ranks.compute(3 * MICRO_BATCHES * PRODUCTS, is_on=is_on)
-        dist.all_reduce(ranks.gradient)
+        if not leaves_out(step):
+            dist.all_reduce(ranks.gradient)
         dist.all_gather_into_tensor(ranks.gathered, ranks.small)
         return
     if PLAN.get("batched"):
