@@ -33,6 +33,11 @@ SIGNS = {
 FLOORS = {"transmit_wait_seconds_total": 0.01}
 FLOOR = 10.0
 """A second: pauses, marks and drops that happen anywhere."""
+MARKS = frozenset({"cnp_sent_total", "receive_ecn_marked_packets_total"})
+MARKED_SHARE = 0.002
+"""Of the packets that a NIC receives: fewer marks do not slow a flow down. A sender gives up a part
+of its rate for each and has it back within two milliseconds, and one that sends slowly and evenly
+meets others on the way more often than before."""
 USUAL_FACTOR = 2.0
 """Below so many times what was usual before nothing has changed."""
 
@@ -47,6 +52,8 @@ def free_inflow(ports: Ports, rows: Ints, since_ns: int, last_ns: int) -> set[in
     far = ports.other_end[rows]
     is_read = np.zeros(len(rows), dtype=bool)
     waits = np.zeros(len(rows), dtype=bool)
+    packets = np.nan_to_num(ports.values("receive_packets_total")[rows, first:last])
+    marked_floor = np.maximum(FLOOR, MARKED_SHARE * packets.mean(axis=1))
     for end, chosen in (("nic", rows), ("switch", far)):
         for name in (*HOLDING[end], *SIGNS[end]):
             if name not in ports.readings:
@@ -56,7 +63,8 @@ def free_inflow(ports: Ports, rows: Ints, since_ns: int, last_ns: int) -> set[in
             now, before = values[:, first:last], values[:, :first]
             usual = np.nan_to_num(before).sum(axis=1) / np.maximum(np.isfinite(before).sum(1), 1)
             most = np.max(np.nan_to_num(now), axis=1)
-            waits |= most > USUAL_FACTOR * usual + FLOORS.get(name, FLOOR)
+            floor = marked_floor if name in MARKS else FLOORS.get(name, FLOOR)
+            waits |= most > USUAL_FACTOR * usual + floor
             if name in HOLDING[end]:
                 is_read |= np.isfinite(now).any(axis=1)
     return {int(row) for row in rows[is_read & ~waits]}
