@@ -53,14 +53,20 @@ CLUSTERS = (
 
 LARGE_HOSTS = 64
 LEAF_FACTOR = 4
-"""From so many hosts on leaves have so many times the hosts."""
+"""From so many hosts on leaves of rails have so many times the hosts. In the other shapes all NICs
+of a host are on one switch, which is full."""
 
 
 def clusters(hosts: int) -> list[ClusterSpec]:
     """The same shapes with so many hosts."""
     factor = LEAF_FACTOR if hosts >= LARGE_HOSTS else 1
+    factors = {"rail": factor}
     return [
-        replace(spec, hosts=hosts, hosts_per_leaf=(spec.hosts_per_leaf or 1) * factor)
+        replace(
+            spec,
+            hosts=hosts,
+            hosts_per_leaf=(spec.hosts_per_leaf or 1) * factors.get(spec.topology, 1),
+        )
         for spec in CLUSTERS
     ]
 

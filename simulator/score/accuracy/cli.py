@@ -17,7 +17,15 @@ from collector.contract.errors import SettingsError
 from simulator.score.accuracy.peace import Watch, Watched, play_watch
 from simulator.score.accuracy.shapes import SHAPE, SIGHT, all_shapes, play_shape
 from simulator.score.accuracy.table import markdown
-from simulator.score.accuracy.trials import HOSTS_SMALL, Played, Trial, ladder, several
+from simulator.score.accuracy.trials import (
+    HOSTS_LARGE,
+    HOSTS_MEDIUM,
+    HOSTS_SMALL,
+    Played,
+    Trial,
+    ladder,
+    several,
+)
 
 TRIALS, PEACE, TABLES = "trials.jsonl", "peace.jsonl", "accuracy.md"
 WATCH_HOURS = 2.0
@@ -39,6 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("all", "strengths", "several", "shapes", "none"),
         default="all",
         help="of --accuracy: which trials are played (default all)",
+    )
+    parser.add_argument(
+        "--hosts",
+        type=int,
+        choices=(HOSTS_SMALL, HOSTS_MEDIUM, HOSTS_LARGE),
+        default=HOSTS_SMALL,
+        help="of --accuracy: hosts of the cluster with one fault (default 16)",
     )
     parser.add_argument(
         "--peace-days",
@@ -66,7 +81,7 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
     console = Console()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     extra = range(seeds[0], seeds[0] + SEVERAL_PER_SEED * len(seeds))
-    trials = [*ladder(seeds, HOSTS_SMALL), *several(extra), *all_shapes(seeds[:1])]
+    trials = [*ladder(seeds, arguments.hosts), *several(extra), *all_shapes(seeds[:1])]
     trials = [one for one in trials if arguments.trials in ("all", family_of(one.kind))]
     watches = [
         Watch(seed=seeds[0] + number, hours=WATCH_HOURS)

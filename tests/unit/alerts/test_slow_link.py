@@ -181,6 +181,22 @@ def test_where_nothing_waits_in_front_of_the_receiver_its_sender_is_named() -> N
     assert held.strength < 0.7 * found.strength
 
 
+@pytest.mark.parametrize(("marked", "is_free"), [(500.0, True), (20_000.0, False)])
+def test_few_marks_among_many_packets_are_no_queue(*, marked: float, is_free: bool) -> None:
+    """A NIC that sends evenly meets others on the way: one packet in three thousand was marked."""
+    window = with_pauses(make_window(make_job([Group(range(8), {2: 0.02}, SLOW)])), 0.0)
+    rows, packets = np.arange(8), np.full((8, 12), 1.5e6)
+    marks = np.zeros((8, 12))
+    marks[3, 6:] = marked
+    more = {
+        "receive_packets_total": Readings(metric="packets", row=rows, values=packets),
+        "receive_ecn_marked_packets_total": Readings(metric="marks", row=rows, values=marks),
+    }
+    ports = msgspec.structs.replace(window.ports, readings=window.ports.readings | more)
+    found = one_finding(msgspec.structs.replace(window, ports=ports))
+    assert ("Nothing waits in front of rank 3" in found.evidence[1].text) is is_free
+
+
 def test_a_nic_that_is_slow_both_ways_is_named_whatever_waits() -> None:
     window = make_window(make_job([Group(range(8), NIC, SLOW)]))
     assert one_finding(with_pauses(window, 0.0)).culprit.host == "node3"

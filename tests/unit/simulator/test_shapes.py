@@ -6,10 +6,11 @@ import pytest
 from simulator.engine import Simulation
 from simulator.score.accuracy.shapes import FAULTS, SHAPES, SIGHTS, all_shapes, shaped
 from simulator.score.accuracy.table import told
-from simulator.score.accuracy.trials import Played, make_trial
-from simulator.score.cases import draw_jobs
+from simulator.score.accuracy.trials import HOSTS_MEDIUM, HOSTS_SMALL, Played, make_trial
+from simulator.score.cases import clusters, draw_jobs
 from simulator.score.handicap import Handicap, is_silent, seen
 from simulator.score.marks import Run
+from simulator.topology.build import build
 from tests.worlds.late_jobs import make_job, make_window
 
 
@@ -62,3 +63,9 @@ def test_the_table_says_what_was_not_played_and_what_had_no_place() -> None:
     lines = told([Played(trial=trial, run=run)], trial.kind, SHAPES, "shape")
     assert len(lines) == 2 + len(SHAPES)
     assert lines[2] == f"| {trial.shape} | no place |{'  |' * (len(FAULTS) - 1)}"
+
+
+@pytest.mark.parametrize("hosts", [HOSTS_SMALL, HOSTS_MEDIUM])
+@pytest.mark.parametrize("number", range(4))
+def test_a_cluster_of_each_shape_can_be_cabled_at_each_size(hosts: int, number: int) -> None:
+    assert build(clusters(hosts)[number]).hosts == hosts
