@@ -192,7 +192,7 @@ def test_few_marks_among_many_packets_are_no_queue(*, marked: float, is_free: bo
         "receive_packets_total": Readings(metric="packets", row=rows, values=packets),
         "receive_ecn_marked_packets_total": Readings(metric="marks", row=rows, values=marks),
     }
-    ports = msgspec.structs.replace(window.ports, readings=window.ports.readings | more)
+    ports = msgspec.structs.replace(window.ports, readings={**window.ports.readings, **more})
     found = one_finding(msgspec.structs.replace(window, ports=ports))
     assert ("Nothing waits in front of rank 3" in found.evidence[1].text) is is_free
 
