@@ -623,6 +623,10 @@ does not answer, the last known tokens stay valid: an outage must not lock out s
 TOKEN_USED_SECONDS: Final = 300
 """Resolution of a token's time of last use: one write per token in this time."""
 
+PASS_SECONDS: Final = 86_400
+"""How long the link of a notice lets its reader acknowledge the incident: a shift and the next. A
+notice that is repeated has a new one. → 401"""
+
 PLACEMENT_HOSTS_MAX: Final = 20_000
 """Candidates, names to avoid, and hosts of one set in a request for placement. → 422"""
 

@@ -35,7 +35,7 @@ from api.fleet.placement.floors import Floors
 from api.http import page_files
 from api.http.context import Context, Queues
 from api.http.settings import ServiceSettings
-from api.http.tokens.parts import make_book
+from api.http.tokens.parts import make_book, make_passes
 from api.http.wellbeing import Wellbeing
 from api.http.works import (
     Loop,
@@ -88,7 +88,8 @@ def wire(
     roll = make_roll(store, inventory, ingest.commit, metrics, clock, lead.is_held)
     aliases = load_catalog() if settings.promql_aliases else None
     engine = Engine(store, Dialect(settings.promql_dialect), aliases)
-    notifying = Notifying(settings.notifier, inventory, lead, metrics, clock)
+    passes = make_passes(inventory.keys, clock, need=settings.token_need)
+    notifying = Notifying(settings.notifier, inventory, lead, metrics, clock, passes)
     hooks = make_hooks(settings, inventory, notifying)
     rules = make_rules(
         settings.rules, engine, inventory, lead, ingest.commit, metrics, clock, hooks
@@ -124,7 +125,11 @@ def wire(
         fabric_reader=make_fabric_reader(store, metrics),
         job_pieces=make_pieces(store, metrics),
         tokens=make_book(
-            inventory.tokens, clock, file=settings.token_file, need=settings.token_need
+            inventory.tokens,
+            clock,
+            file=settings.token_file,
+            need=settings.token_need,
+            passes=passes,
         ),
         page=page_files.find_page(page_files.FOLDER),
         queues=Queues(),

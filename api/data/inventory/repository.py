@@ -49,6 +49,7 @@ from api.data.inventory.health import HOLDS, HealthTables
 from api.data.inventory.incidents import IncidentTables, LeaseTables
 from api.data.inventory.job_sightings import write_job_sightings
 from api.data.inventory.jobs import JobTables
+from api.data.inventory.keys import KeyTables
 from api.data.inventory.link_rows import write_links
 from api.data.inventory.links import LinkTables
 from api.data.inventory.merge import Key, Seen, Stamped, Tally, Things, join
@@ -215,6 +216,7 @@ class Inventory:
         self.feedback = FeedbackTables(database)
         self.work = WorkTables(database)
         self.tokens = TokenTables(database)
+        self.keys = KeyTables(database)
 
     @property
     def quarantine(self) -> Quarantine:

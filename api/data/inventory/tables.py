@@ -495,6 +495,16 @@ class MemberRow(Base):
     )
 
 
+class ServiceKeyRow(Base):
+    """A key that all processes of the service share, made at the first need."""
+
+    __tablename__ = "service_keys"
+
+    name: Mapped[str] = mapped_column(NAME, primary_key=True)
+    secret: Mapped[bytes] = mapped_column(LargeBinary)
+    made_at: Mapped[datetime]
+
+
 class TokenRow(Base):
     """A token's digest and `scopes` (with commas); kept after its end, as a record."""
 

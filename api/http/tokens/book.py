@@ -13,6 +13,7 @@ from pathlib import Path
 from api.base.edited import Stamp, is_being_written, stamp_of
 from api.base.host_names import Hosts
 from api.base.limits import TOKEN_USED_SECONDS, TOKENS_FRESH_SECONDS, TOKENS_MAX
+from api.base.passes import Passes, is_pass
 from api.base.steady import Steady
 from api.data.inventory.token_model import Token
 from api.data.inventory.tokens import TokenTables
@@ -29,6 +30,11 @@ UNKNOWN = Denial(
     DenialReason.UNKNOWN_TOKEN,
     "this token is none of the service's: fabricscope token list shows those there are",
 )
+UNKNOWN_LINK = Denial(
+    401,
+    DenialReason.UNKNOWN_TOKEN,
+    "this link is no notice's of this service: open the incident with a token",
+)
 
 
 hosts_of = lru_cache(2 * TOKENS_MAX)(Hosts.of)
@@ -43,9 +49,11 @@ class TokenBook:
         clock: Callable[[], float],
         *,
         file: str = "",
+        passes: Passes | None = None,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tokens = tokens
+        self._passes = passes
         self._clock = clock
         self._ticks = ticks
         self._file = Path(file) if file else None
@@ -97,6 +105,8 @@ class TokenBook:
 
     def find(self, text: str) -> Caller | Denial:
         """The caller with this token, or why the token is denied. Records its use."""
+        if is_pass(text):
+            return self._find_pass(text)
         digest = digest_of(text)
         # Every token of the file is compared: the time reveals nothing about them.
         same = [token for token in self._of_file if is_same(token, digest)]
@@ -115,6 +125,16 @@ class TokenBook:
             words = f"token {token.name!r} ({token.id}) is limited to {rate}"
             return Denial(429, DenialReason.TOKEN_RATE, words)
         return Caller(token.name, allowed_by(token.scopes), hosts_of(token.hosts))
+
+    def _find_pass(self, text: str) -> Caller | Denial:
+        found = None if self._passes is None else self._passes.read(text)
+        if found is None:
+            return UNKNOWN_LINK
+        if found.until_s <= self._clock():
+            ended = dt.datetime.fromtimestamp(found.until_s, tz=dt.UTC)
+            words = f"the notice's link to incident {found.incident} expired at {ended:%FT%TZ}"
+            return Denial(401, DenialReason.TOKEN_EXPIRED, words)
+        return Caller("a notice's link", frozenset(), incident=found.incident)
 
     def _now(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC)

@@ -22,7 +22,7 @@ from api.http.browsers import check_change
 from api.http.context import context_of
 from api.http.tokens.book import TokenBook
 from api.http.tokens.model import ANYBODY, Caller, Denial, DenialReason, given_in
-from api.http.tokens.scopes import SCOPES, TAKES_TEXT, is_open
+from api.http.tokens.scopes import PASSED, PASSED_OF_ALL, SCOPES, TAKES_TEXT, is_open
 from collector.contract.identity import printable
 
 CALLER = "fabricscope.caller"
@@ -71,20 +71,28 @@ async def ask_scope(request: Request) -> None:
     needed = SCOPES.get(line)
     caller = caller_of(request)
     context = context_of(request.app)
-    if needed is not None and needed in caller.allowed:
+    if needed is not None and (needed in caller.allowed or is_passed(request, line, caller)):
         if needed is not Scope.READ:
             with denials_counted(context.metrics):
                 takes_json = needed is not Scope.INGEST and line not in TAKES_TEXT
                 check_change(request, context.settings, takes_json=takes_json)
         return
     context.metrics.denied.labels(DenialReason.SCOPE).inc()
-    has = ", ".join(sorted(caller.allowed))
+    has = ", ".join(sorted(caller.allowed)) or f"incident {caller.incident} only"
     words = (
         f"{line} needs a token with scope {needed}; {caller.name!r} has {has}"
         if needed is not None
         else f"{line} has no scope in api/http/tokens/scopes.py, so no token may use it: a bug"
     )
     raise refusal(Denial(403, DenialReason.SCOPE, words), needed or "")
+
+
+def is_passed(request: Request, line: str, caller: Caller) -> bool:
+    """Whether a caller with a pass asks for what the pass is for."""
+    if not caller.incident:
+        return False
+    is_own = request.path_params.get("incident") == caller.incident
+    return line in PASSED_OF_ALL or (line in PASSED and is_own)
 
 
 @contextlib.contextmanager
@@ -104,8 +112,10 @@ def caller_of(request: Request) -> Caller:
 
 def signed(request: Request, by: str) -> str:
     """The name in the request, which is not verified, and the token that it came with, which is."""
-    token, name = caller_of(request).name, printable(by)
-    return name if token in ("", name) else f"{name} (token {token})"
+    caller, name = caller_of(request), printable(by)
+    if caller.incident:
+        return f"{name} (by a notice's link)"
+    return name if caller.name in {"", name} else f"{name} (token {caller.name})"
 
 
 def refusal(denial: Denial, needed: str = "") -> Problem:

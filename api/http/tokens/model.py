@@ -40,12 +40,14 @@ class DenialReason(enum.StrEnum):
 class Caller(msgspec.Struct, frozen=True):
     """The caller: the token's name, empty where none is required, and what it may do.
 
-    ``hosts`` are those of which it may send telemetry.
+    ``hosts`` are those of which it may send telemetry. ``incident``: it came with a pass, which is
+    for this one incident and for nothing else; empty: it did not.
     """
 
     name: str
     allowed: frozenset[Scope]
     hosts: Hosts = ANY_HOST
+    incident: str = ""
 
 
 ANYBODY = Caller("", allowed_by([Scope.ADMIN]))

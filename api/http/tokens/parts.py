@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 
+from api.base.passes import Passes
+from api.data.inventory.keys import PASS_KEY, KeyTables
 from api.data.inventory.tokens import TokenTables
 from api.http.tokens.book import TokenBook
 from collector.contract.errors import SettingsError
 
 
+def make_passes(keys: KeyTables, clock: Callable[[], float], *, need: str) -> Passes | None:
+    """What signs the links of notices; None where a request needs no token, nor a link a pass."""
+    if not need:
+        return None
+    return Passes(keys.get(PASS_KEY, dt.datetime.fromtimestamp(clock(), tz=dt.UTC)), clock)
+
+
 def make_book(
-    tokens: TokenTables, clock: Callable[[], float], *, file: str, need: str
+    tokens: TokenTables,
+    clock: Callable[[], float],
+    *,
+    file: str,
+    need: str,
+    passes: Passes | None = None,
 ) -> TokenBook:
     """``need``: why a request needs a token; empty: it does not. SettingsError if there is none."""
-    book = TokenBook(tokens, clock, file=file)
+    book = TokenBook(tokens, clock, file=file, passes=passes)
     book.load()
     if need and book.is_empty():
         raise SettingsError(

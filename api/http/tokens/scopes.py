@@ -135,6 +135,18 @@ SCOPES: Final[Mapping[str, Scope]] = {
 }
 """Method and path of each route that is not open, and the scope that it asks for."""
 
+PASSED: Final = frozenset(
+    {
+        "GET /v1/incidents/{incident}",
+        "GET /v1/incidents/{incident}.md",
+        "GET /v1/incidents/{incident}/work",
+        "POST /v1/incidents/{incident}/work",
+    }
+)
+"""What the link of a notice opens, of its own incident; of deeds it allows to acknowledge."""
+PASSED_OF_ALL: Final = frozenset({"GET /v1/causes", "GET /v1/freshness"})
+"""What the page needs beside it, and what tells nothing of the cluster."""
+
 TAKES_TEXT: Final = frozenset({"POST /v1/hosts/{host}/check"})
 """Routes that change something by another body than JSON; telemetry has formats of its own."""
 

@@ -20,6 +20,7 @@ from alerts.rulebook.inhibit import BECAME, TAKEN_FOR
 from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL
 from alerts.rulebook.notices import CULPRIT_LABELS, SEVERITY_LABEL, Line, Notice, Status, Why
 from api.base import times
+from api.base.passes import Passes
 from api.oncall.rules.explain import WORK
 from collector.contract.identity import Labels
 from dashboards.grafana.links import ANNOTATION as DASHBOARD
@@ -92,8 +93,8 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True):
     """The other alerts of the group, a line each."""
 
 
-def say(notice: Notice, external_url: str) -> Wording:
-    """The first alert gives the headline; the others are listed."""
+def say(notice: Notice, external_url: str, page: str = "") -> Wording:
+    """The first alert gives the headline; the others are listed. ``page``: see `page_url`."""
     first = notice.lines[0] if notice.lines else None
     labels = dict(first.labels) if first else dict(notice.group_labels)
     notes = first.annotations if first else {}
@@ -113,6 +114,7 @@ def say(notice: Notice, external_url: str) -> Wording:
         "Incident": labels.get(INCIDENT_LABEL, ""),
     }
     links = {
+        "Acknowledge": page,
         "Evidence": evidence_url(notes, labels, first, external_url),
         "Dashboard": notes.get(DASHBOARD, ""),
         "Runbook": notes.get(RUNBOOK, ""),
@@ -149,6 +151,20 @@ def evidence_url(
     if incident := labels.get(INCIDENT_LABEL):
         return f"{external_url.rstrip('/')}/v1/incidents/{quote(incident, safe='')}"
     return generator_url(external_url, first.expression) if first else ""
+
+
+def page_url(notice: Notice, external_url: str, passes: Passes | None) -> str:
+    """A link to the incident in the page, with a pass that acknowledges it; empty: none.
+
+    What stands behind the `#` is not sent: no log of a proxy has the pass.
+    """
+    first = dict(notice.lines[0].labels) if notice.lines else {}
+    incident = first.get(INCIDENT_LABEL, "")
+    if not incident or not external_url or notice.status is Status.RESOLVED:
+        return ""
+    link = f"{external_url.rstrip('/')}/#/incident/{quote(incident, safe='')}"
+    made = "" if passes is None else passes.make(incident)
+    return f"{link}?pass={made}" if made else link
 
 
 def silence_url(external_url: str) -> str:
@@ -194,8 +210,8 @@ def silence_body(labels: Labels) -> str:
 # --- plain text ---------------------------------------------------------------------------------
 
 
-def plain_text(notice: Notice, external_url: str) -> str:
-    wording = say(notice, external_url)
+def plain_text(notice: Notice, external_url: str, page: str = "") -> str:
+    wording = say(notice, external_url, page)
     lines = [wording.headline, ""]
     lines += [f"{key}: {text}" for key, text in wording.facts]
     if wording.others:
@@ -219,8 +235,8 @@ def escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def slack_message(notice: Notice, external_url: str) -> dict[str, Any]:
-    wording = say(notice, external_url)
+def slack_message(notice: Notice, external_url: str, page: str = "") -> dict[str, Any]:
+    wording = say(notice, external_url, page)
     facts = "\n".join(f"*{key}:* {escaped(text)}" for key, text in wording.facts)
     blocks: list[dict[str, Any]] = [
         {
@@ -247,7 +263,9 @@ def slack_section(text: str) -> dict[str, Any]:
 # --- PagerDuty ----------------------------------------------------------------------------------
 
 
-def pagerduty_event(notice: Notice, routing_key: str, external_url: str) -> dict[str, Any]:
+def pagerduty_event(
+    notice: Notice, routing_key: str, external_url: str, page: str = ""
+) -> dict[str, Any]:
     """An event of PagerDuty's API, version 2. The group of alerts is its incident."""
     event: dict[str, Any] = {
         "routing_key": routing_key,
@@ -256,7 +274,7 @@ def pagerduty_event(notice: Notice, routing_key: str, external_url: str) -> dict
     }
     if notice.status is Status.RESOLVED:
         return event
-    wording = say(notice, external_url)
+    wording = say(notice, external_url, page)
     labels = dict(notice.lines[0].labels) if notice.lines else {}
     severity = labels.get(SEVERITY_LABEL, "")
     event["payload"] = {
@@ -282,9 +300,9 @@ def pagerduty_event(notice: Notice, routing_key: str, external_url: str) -> dict
 # --- webhook ------------------------------------------------------------------------------------
 
 
-def webhook_body(notice: Notice, external_url: str) -> dict[str, Any]:
+def webhook_body(notice: Notice, external_url: str, page: str = "") -> dict[str, Any]:
     """Alertmanager's webhook body, so that programs written for it work; plus fields of our own."""
-    wording = say(notice, external_url)
+    wording = say(notice, external_url, page)
     return {
         "version": WEBHOOK_VERSION,
         "groupKey": notice.group,

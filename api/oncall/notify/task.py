@@ -26,6 +26,7 @@ from alerts.rulebook.notices import (
 )
 from api.base.limits import ALERTS_MAX, DIRECT_NOTICES_MAX
 from api.base.metrics import ServiceMetrics
+from api.base.passes import Passes
 from api.base.steady import Steady
 from api.data.inventory.repository import Inventory
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
@@ -240,7 +241,9 @@ class Notifying:
         lead: Lead,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
+        passes: Passes | None = None,
     ) -> None:
+        """``passes`` sign the links of notices; None: their readers need no token."""
         file, tables = settings.file, settings.alertmanagers
         self._lead = lead
         self._inventory = inventory
@@ -263,7 +266,7 @@ class Notifying:
             return
         url = settings.public_url
         self.senders = [Sender(each, self._client, url, metrics, clock) for each in tables]
-        means = Means(client=self._client, external_url=url, clock=clock)
+        means = Means(client=self._client, external_url=url, clock=clock, passes=passes)
         receivers = {table.name: make_receiver(table, means) for table in file.receivers}
         if receivers:
             direct = self._direct = Direct(file, receivers, lead, metrics, clock)

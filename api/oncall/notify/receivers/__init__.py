@@ -18,7 +18,9 @@ import httpx
 import msgspec
 
 from alerts.rulebook.notices import Notice
+from api.base.passes import Passes
 from api.oncall.notify.http import Outcome
+from api.oncall.notify.message import page_url
 from api.oncall.notify.table import ReceiverTable
 from collector.contract.errors import ContractError
 
@@ -29,6 +31,11 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     client: httpx.AsyncClient
     external_url: str
     clock: Callable[[], float]
+    passes: Passes | None = None
+
+    def page_of(self, notice: Notice) -> str:
+        """The link that opens the notice's incident in the page."""
+        return page_url(notice, self.external_url, self.passes)
 
 
 class Receiver(abc.ABC):

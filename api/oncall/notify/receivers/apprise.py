@@ -73,7 +73,7 @@ class AppriseReceiver(Receiver):
             return Outcome(delivery=Delivery.RETRY, detail="Apprise does not know such an address")
         resolved = notice.status is Status.RESOLVED
         done = sender.notify(
-            body=plain_text(notice, self._means.external_url),
+            body=plain_text(notice, self._means.external_url, self._means.page_of(notice)),
             title=say(notice, self._means.external_url).title,
             notify_type=library.NotifyType.SUCCESS if resolved else library.NotifyType.FAILURE,
             body_format=library.NotifyFormat.TEXT,

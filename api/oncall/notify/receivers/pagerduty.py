@@ -18,7 +18,8 @@ class PagerDutyReceiver(PostingReceiver):
     default_url = EVENTS_URL
 
     def body(self, notice: Notice, key: str) -> object:
-        return pagerduty_event(notice, key, self._means.external_url)
+        means = self._means
+        return pagerduty_event(notice, key, means.external_url, means.page_of(notice))
 
 
 RECEIVER = PagerDutyReceiver

@@ -14,7 +14,7 @@ class SlackReceiver(PostingReceiver):
 
     def body(self, notice: Notice, key: str) -> object:
         del key
-        return slack_message(notice, self._means.external_url)
+        return slack_message(notice, self._means.external_url, self._means.page_of(notice))
 
 
 RECEIVER = SlackReceiver

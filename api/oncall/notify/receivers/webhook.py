@@ -16,7 +16,7 @@ class WebhookReceiver(PostingReceiver):
 
     def body(self, notice: Notice, key: str) -> object:
         del key
-        return webhook_body(notice, self._means.external_url)
+        return webhook_body(notice, self._means.external_url, self._means.page_of(notice))
 
     def headers(self, key: str) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {key}"} if key else {}
