@@ -7,6 +7,7 @@ browser, so that how slow they are depends on no machine.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -121,7 +122,7 @@ def test_a_view_that_fails_keeps_what_it_showed_and_its_age(seen: Watched) -> No
 
 
 def with_ages(page: Page, data_s: float | None, evaluation_s: float | None) -> None:
-    """The service says from now on that data and evaluation are so old."""
+    """The service says from now on that data and evaluation are so old, and not what time it is."""
     ages = {
         name: {"at": None, "age_seconds": age, "bound_seconds": 60, "is_late": False}
         for name, age in (("data", data_s), ("evaluation", evaluation_s))
@@ -148,6 +149,17 @@ def test_live_means_new_data_and_a_new_evaluation(
     expect(page.locator(".live")).to_have_text(said)
 
 
+def test_ages_are_by_the_service_s_clock(seen: Watched) -> None:
+    """The browser's is ten minutes ahead: by it the data would be old, and the ranges empty."""
+    page = seen.page
+    move_clock(page, 600)
+    seen.open("/")
+    expect(page.locator(".clock-now")).to_have_text("15 Nov 2026, 09:08 UTC")
+    expect(page.locator(".now-short li").first).to_contain_text(re.compile(r"^[1-7] min ago"))
+    expect(page.get_by_role("row", name=VICTIM_JOB)).not_to_contain_text("no data")
+    seen.settle()
+
+
 def test_what_was_live_grows_old_without_answers(seen: Watched) -> None:
     page = seen.page
     seen.open("/incident")
@@ -162,6 +174,7 @@ def test_what_was_live_grows_old_without_answers(seen: Watched) -> None:
 def test_a_job_that_fell_silent_says_since_when(seen: Watched, address: str) -> None:
     """Twenty minutes after the last sample: PromQL knows none; the inventory says that it runs."""
     page = seen.page
+    with_ages(page, 1200, 2)
     move_clock(page, 1200)
     seen.open(address)
     row = page.get_by_role("row", name=VICTIM_JOB)
@@ -170,6 +183,7 @@ def test_a_job_that_fell_silent_says_since_when(seen: Watched, address: str) -> 
 
 def test_plots_of_a_job_that_fell_silent_say_so(seen: Watched) -> None:
     page = seen.page
+    with_ages(page, 1200, 2)
     move_clock(page, 1200)
     seen.open(f"/job/{VICTIM_JOB}")
     expect(page.locator(".track-warning").first).to_contain_text("no data since 09:0")

@@ -2,7 +2,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { askFreshness, type Freshness } from "./api/freshness";
 import { Asker } from "./asker";
-import { now } from "./time";
+import { learnClock, ticked } from "./time";
 
 const PULSE_SECONDS = 10;
 
@@ -11,13 +11,18 @@ export const freshness = signal<{ readonly at: number; readonly told: Freshness 
   undefined,
 );
 
-const pulse = computed(() => Math.floor(now.value / PULSE_SECONDS));
+const pulse = computed(() => Math.floor(ticked.value / PULSE_SECONDS));
 
 export function keepAskingForAge(): void {
+  let sent = 0;
   const asker = new Asker<Freshness>(askFreshness, {
-    begun: () => undefined,
+    begun: () => {
+      sent = Date.now() / 1000;
+    },
     answered: (told) => {
-      freshness.value = { at: Date.now() / 1000, told };
+      const at = Date.now() / 1000;
+      if (told.now) learnClock(Date.parse(told.now) / 1000, sent, at);
+      freshness.value = { at, told };
     },
     // The last answer grows older, and the mark with it.
     failed: () => undefined,

@@ -5,7 +5,7 @@
 import { computed, signal } from "@preact/signals";
 import { Failure, send } from "./api/client";
 import type { IncidentShort } from "./api/incidents";
-import { now } from "./time";
+import { ticked } from "./time";
 
 export interface Change {
   readonly number: number;
@@ -26,7 +26,7 @@ export const heardAt = signal(0);
 /** Counts every change; resources that depend on incidents ask anew when it moves. */
 export const changes = signal(0);
 export const isStale = computed(
-  () => connection.value !== "live" && now.value - heardAt.value > SILENCE_SECONDS,
+  () => connection.value !== "live" && ticked.value - heardAt.value > SILENCE_SECONDS,
 );
 
 type Listener = (change: Change) => void;

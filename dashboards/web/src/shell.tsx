@@ -1,7 +1,7 @@
 /** What stands around every view: the menu, the time, whether news arrive, the keyboard's help. */
 import type { ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { isTokenAsked, useToken } from "./api/client";
+import { isPassOnly, isTokenAsked, useToken } from "./api/client";
 import { stamp } from "./format";
 import { freshness } from "./fresh";
 import { isHelpShown } from "./keys";
@@ -9,7 +9,7 @@ import { connection, heardAt } from "./live";
 import { markOf } from "./parts/fresh-words";
 import { href, route } from "./route";
 import { theme } from "./theme";
-import { now } from "./time";
+import { now, ticked } from "./time";
 import { RangePicker } from "./ui/range";
 import { Empty, Loading } from "./ui/states";
 import { VIEWS, type View } from "./views/table";
@@ -31,13 +31,29 @@ function Menu({ current }: { current: View | undefined }) {
   );
 }
 
+/** In place of the word at the top right, where a notice's link opens one incident only. */
+function LinkMark() {
+  return (
+    <button
+      type="button"
+      class="small"
+      title="A notice's link opens one incident. A token opens the others, too."
+      onClick={() => {
+        isTokenAsked.value = true;
+      }}
+    >
+      One incident only: enter a token …
+    </button>
+  );
+}
+
 function LiveMark() {
   const known = freshness.value;
   const { look, text, title } = markOf({
     connection: connection.value,
-    quiet: heardAt.value ? now.value - heardAt.value : undefined,
+    quiet: heardAt.value ? ticked.value - heardAt.value : undefined,
     freshness: known?.told,
-    passed: known ? Math.max(0, now.value - known.at) : 0,
+    passed: known ? Math.max(0, ticked.value - known.at) : 0,
   });
   return (
     <span class={`live ${look}`} role="status" title={title}>
@@ -198,7 +214,7 @@ export function Shell() {
         <div class="tools">
           {view?.hasRange && <RangePicker />}
           <ClockNow />
-          <LiveMark />
+          {isPassOnly.value ? <LinkMark /> : <LiveMark />}
           <ThemeButton />
           <button
             type="button"

@@ -20,15 +20,37 @@ export function seconds(word: string): number | undefined {
   return match ? Number(match[1]) * (UNITS[match[2] ?? ""] ?? Number.NaN) : undefined;
 }
 
-/** Unix seconds, ticking as often as live views ask anew. Views read it to move on. */
-export const now = signal(Date.now() / 1000);
+/** Unix seconds by this browser's clock, ticking as often as live views ask anew. For how long something takes. */
+export const ticked = signal(Date.now() / 1000);
 export const TICK_SECONDS = 5;
 setInterval(() => {
-  if (document.visibilityState === "visible") now.value = Date.now() / 1000;
+  if (document.visibilityState === "visible") ticked.value = Date.now() / 1000;
 }, TICK_SECONDS * 1000);
 document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState === "visible") now.value = Date.now() / 1000;
+  if (document.visibilityState === "visible") ticked.value = Date.now() / 1000;
 });
+
+/** By how many seconds this browser's clock is ahead of the service's. */
+const ahead = signal(0);
+/** A difference that is no wrong clock: the way there and back, and what a tick leaves out. */
+const CLOCK_SECONDS = 2;
+
+/**
+ * Learn the service's clock from an answer that has its time; all are unix seconds, `sent` and `answered`
+ * by this browser's clock. The slower the answer, the less it tells.
+ */
+export function learnClock(service: number, sent: number, answered: number): void {
+  const found = (sent + answered) / 2 - service;
+  if (!Number.isFinite(found)) return;
+  const isNews = Math.abs(found - ahead.value) > CLOCK_SECONDS + (answered - sent) / 2;
+  if (isNews) ahead.value = Math.abs(found) > CLOCK_SECONDS ? found : 0;
+}
+
+/**
+ * Unix seconds by the service's clock, as all times of its answers are. Views read it to move on: with a
+ * browser's clock that is wrong they would show wrong ages, and ask for a time that is not there yet.
+ */
+export const now = computed(() => ticked.value - ahead.value);
 
 export const range = computed<Range>(() => {
   const { from, to, last } = route.value.query;

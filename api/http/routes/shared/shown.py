@@ -8,6 +8,7 @@ import msgspec
 
 from alerts.health.model import HealthState
 from alerts.judge.incident import Incident, IncidentState, Linked
+from alerts.judge.stretches import Stretch
 from api.data.inventory.health import KeptHold, unix_ns
 from api.data.inventory.work import Work
 from api.http.routes.shared.answers import copied
@@ -39,6 +40,8 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
     lasted_seconds: float
     """In which it was confirmed, over all stretches; the same while it is open and afterwards."""
     stretches: int
+    earlier_stretches: Sequence[Stretch]
+    """Those before the present one, in order of time; of many, the first and the latest."""
     first_said_ns: int
     last_seen_ns: int
     closed_ns: int | None
@@ -66,6 +69,7 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
             victims=len(verdict.victims),
             lasted_seconds=round(incident.lasted_ns / NS, LOST_SECONDS_DIGITS),
             stretches=incident.earlier.count + 1,
+            earlier_stretches=incident.earlier.stretches,
             work=work,
             lost_seconds=round(sum(one.lost_seconds for one in verdict.costs), LOST_SECONDS_DIGITS),
             gpu_hours=round(sum(one.gpu_hours for one in verdict.costs), LOST_SECONDS_DIGITS),

@@ -1,5 +1,5 @@
 /** The one door to the service: JSON in, JSON or a named failure out. */
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 
 /** A failed request: the service's `application/problem+json`, or no answer at all. */
 export class Failure extends Error {
@@ -29,6 +29,20 @@ export function useToken(text: string): void {
   isTokenAsked.value = false;
 }
 
+const PASS_KEY = "fabricscope.pass";
+/** From a notice's link: where this tab has no token, it opens one incident and acknowledges it. */
+const pass = signal<string>(sessionStorage.getItem(PASS_KEY) ?? "");
+
+export function usePass(text: string): void {
+  sessionStorage.setItem(PASS_KEY, text);
+  pass.value = text;
+}
+
+/** This tab may see one incident and nothing else. */
+export const isPassOnly = computed(() => !token.value && !!pass.value);
+/** What requests carry; empty: nothing. */
+export const bearer = computed(() => token.value || pass.value);
+
 export type Params = Readonly<
   Record<string, string | number | boolean | readonly string[] | undefined>
 >;
@@ -47,7 +61,7 @@ export function address(path: string, params: Params = {}): string {
 /** The raw answer; a Failure is thrown for anything but success. */
 export async function send(url: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
-  if (token.value) headers.set("Authorization", `Bearer ${token.value}`);
+  if (bearer.value) headers.set("Authorization", `Bearer ${bearer.value}`);
   let response: Response;
   try {
     response = await fetch(url, { ...init, headers });

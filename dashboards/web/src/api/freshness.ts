@@ -8,6 +8,8 @@ export interface Age {
 }
 
 export interface Freshness {
+  /** The service's clock. */
+  readonly now?: string;
   readonly data: Age;
   readonly evaluation: Age;
 }

@@ -1,4 +1,5 @@
 /** Incidents and verdicts of `/v1/incidents` and `/v1/live`. Times are unix nanoseconds. */
+import type { Work } from "./work";
 
 export interface Culprit {
   readonly job?: string;
@@ -99,8 +100,12 @@ export interface IncidentShort {
   /** How long it was confirmed in all: the same while it is open and when it is closed. */
   readonly lasted_seconds: number;
   readonly first_since_ns: number;
+  /** Times in which it was confirmed before the present one, in order; of many, the first and the latest. */
+  readonly earlier_stretches: readonly { readonly since_ns: number; readonly until_ns: number }[];
   readonly taken_for: Linked | null;
   readonly became: Linked | null;
+  /** Null in live news. */
+  readonly work: Work | null;
 }
 
 export interface Turn {
@@ -130,6 +135,7 @@ export interface Incident {
   readonly first_since_ns: number;
   readonly taken_for: Linked | null;
   readonly became: Linked | null;
+  readonly work: Work;
   readonly history: readonly Turn[];
 }
 

@@ -44,6 +44,12 @@ function made(changes: Partial<Incident> = {}): Incident {
     first_since_ns: 1000 * NS,
     taken_for: null,
     became: null,
+    work: {
+      acknowledged_by: "",
+      acknowledged_ns: null,
+      acknowledged_note: "",
+      assigned_to: "",
+    },
     history: [
       { time_ns: 1180 * NS, news: "opened", cause: "lossy_link", culprit: LINK, confidence: 0.98 },
       {

@@ -176,6 +176,8 @@ export function VerdictCard(props: {
   /** What to do is folded up: others come first. */
   isFolded?: boolean;
   isNew?: boolean;
+  /** What stands beside the cause: who looks after it, and the like. */
+  marks?: ComponentChildren;
   heading?: "h2" | "h1";
   href?: string;
   when?: Query;
@@ -190,6 +192,7 @@ export function VerdictCard(props: {
       <div class="row">
         <CauseBadges {...verdict} tone={tone} />
         {props.isNew && <Badge tone="warn">new</Badge>}
+        {props.marks}
       </div>
       <Heading class="statement">
         {props.href ? <a href={props.href}>{verdict.summary}</a> : verdict.summary}

@@ -1,7 +1,7 @@
 /** A file of the service. A plain link cannot send a token, so with one the file is fetched first. */
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { Failure, send, token } from "../api/client";
+import { bearer, Failure, send } from "../api/client";
 import { save } from "./save";
 
 export function Download(props: {
@@ -12,7 +12,7 @@ export function Download(props: {
 }) {
   const [isLoading, setLoading] = useState(false);
   const [refusal, setRefusal] = useState("");
-  if (!token.value)
+  if (!bearer.value)
     return (
       <a class="button" href={props.url} download={props.name} title={props.title}>
         {props.children}

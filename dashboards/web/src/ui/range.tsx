@@ -63,7 +63,7 @@ function TypedRange({ from, to }: { from: number; to: number }) {
     event.preventDefault();
     const given = new FormData(fields.current ?? undefined);
     const [begin, end] = ["from", "to"].map((name) =>
-      typedTime(String(given.get(name) ?? ""), Date.now() / 1000),
+      typedTime(String(given.get(name) ?? ""), now.value),
     );
     if (begin === undefined) setRefusal(`"From" is no time. Write ${HINT}.`);
     else if (end === undefined) setRefusal(`"To" is no time. Write ${HINT}.`);

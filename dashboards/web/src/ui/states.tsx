@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { ago, duration } from "../format";
 import type { Resource } from "../resource";
-import { now } from "../time";
+import { ticked } from "../time";
 
 /** A question that takes longer is said to be slow, so that a reader can tell it from a page that hangs. */
 export const SLOW_SECONDS = 10;
@@ -20,13 +20,13 @@ export function Loading(props: { what: string; since?: number | undefined; room?
       style={room === undefined ? {} : { minHeight: `${room}px` }}
     >
       <span class="spinner" aria-hidden="true" /> Asking for {what} …{" "}
-      {isSlow(since) && <span>for {duration(Math.round(now.value - since))}</span>}
+      {isSlow(since) && <span>for {duration(Math.round(ticked.value - since))}</span>}
     </p>
   );
 }
 
 function isSlow(since: number | undefined): since is number {
-  return since !== undefined && now.value - since >= SLOW_SECONDS;
+  return since !== undefined && ticked.value - since >= SLOW_SECONDS;
 }
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
@@ -58,11 +58,12 @@ export function Failed({ resource, what }: { resource: Resource<unknown>; what: 
 export function Stale({ resource }: { resource: Resource<unknown> }) {
   const { failure, answeredAt, askedAt } = resource;
   if (answeredAt === undefined) return null;
-  const isLate = resource.isLoading && isSlow(askedAt) && now.value - answeredAt >= STALE_SECONDS;
+  const isLate =
+    resource.isLoading && isSlow(askedAt) && ticked.value - answeredAt >= STALE_SECONDS;
   if (!failure && !isLate) return null;
   return (
     <p class="state stale" role="status">
-      As it was {ago(answeredAt, now.value)}:{" "}
+      As it was {ago(answeredAt, ticked.value)}:{" "}
       {failure ? failure.detail || failure.title : "the next answer takes long"}
     </p>
   );

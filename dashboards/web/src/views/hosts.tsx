@@ -180,7 +180,7 @@ function TableWithJobs(props: {
   const first = props.shown.slice(0, JOBS_ASKED_MAX).map((host) => host.host);
   const jobs = useResource(
     `jobs ${first.join(" ")}`,
-    (abort) => askJobsOn(first, Date.now() / 1000, abort),
+    (abort) => askJobsOn(first, now.value, abort),
     every(30),
   );
   return (

@@ -1,14 +1,6 @@
 /** Whether the verdict was right: what operators said, and a form to say it. */
 import { useState } from "preact/hooks";
-import {
-  askFeedback,
-  casePath,
-  type Feedback,
-  type Said,
-  type Says,
-  say,
-  type Told,
-} from "../api/feedback";
+import { casePath, type Feedback, type Said, type Says, say, type Told } from "../api/feedback";
 import type { Incident } from "../api/incidents";
 import { ago } from "../format";
 import { causeTable } from "../parts/cause-table";
@@ -22,7 +14,7 @@ import {
 } from "../parts/feedback-words";
 import { keepName, ownName } from "../parts/service-browser";
 import { AskDialog } from "../parts/service-dialog";
-import { useResource } from "../resource";
+import type { Resource } from "../resource";
 import { now } from "../time";
 import { Download } from "../ui/download";
 import { Badge, Panel } from "../ui/panel";
@@ -37,10 +29,9 @@ const CHOICES: Readonly<Record<Says, string>> = {
 };
 
 /** What was said about the incident, and the buttons to say it. */
-export function FeedbackPanel({ incident }: { incident: Incident }) {
+export function FeedbackPanel(props: { incident: Incident; found: Resource<Feedback> }) {
+  const { incident, found } = props;
   const [asked, setAsked] = useState<Says>();
-  const [made, setMade] = useState(0);
-  const found = useResource(incident.id, (abort) => askFeedback(incident.id, abort), made);
   return (
     <Panel title="Was it right?" hint="Your answer improves later versions">
       <div class="row verdict-ways">
@@ -59,7 +50,7 @@ export function FeedbackPanel({ incident }: { incident: Incident }) {
           says={asked}
           onClose={() => {
             setAsked(undefined);
-            setMade(made + 1);
+            found.reload();
           }}
         />
       )}

@@ -1,12 +1,16 @@
 /** All incidents, with filters that stand in the address. */
 import { useEffect, useState } from "preact/hooks";
 import { type IncidentShort, named } from "../api/incidents";
+import { askSilences, type Silence } from "../api/service";
 import { type Filter, listIncidents } from "../api/trouble";
 import { count, duration, moment, percent, stamp } from "../format";
 import { changes } from "../live";
 import { causeTable } from "../parts/cause-table";
+import { barsOf } from "../parts/incident-bars";
 import { hoursNumber, money } from "../parts/verdict-cost";
 import { causeOf, reasonOf } from "../parts/verdict-words";
+import { LookedAfterBadge, SilencedBadge } from "../parts/work-badges";
+import { alertLabels, silenceOf } from "../parts/work-words";
 import { keptPrice } from "../price";
 import { useResource } from "../resource";
 import { href, route, withQuery } from "../route";
@@ -32,6 +36,7 @@ export function IncidentList() {
     (abort) => listIncidents(filter, most, abort),
     `${changes.value}:${Math.floor(now.value / 30)}`,
   );
+  const silences = useResource("silences", askSilences, Math.floor(now.value / 30));
   return (
     <>
       <h1 class="unseen">Incidents</h1>
@@ -49,7 +54,7 @@ export function IncidentList() {
         >
           {(data) => (
             <>
-              <IncidentTable items={data.items} now={now.value} />
+              <IncidentTable items={data.items} silences={silences.data} now={now.value} />
               {data.next !== null && (
                 <button type="button" onClick={() => setMost(Math.min(1000, most + 4 * PAGE))}>
                   Show older ones
@@ -130,10 +135,16 @@ function NameFilter({ name }: { name: "job" | "host" | "switch" }) {
 }
 
 /** Incidents in rows; where they lie in time is drawn beside them. */
-export function IncidentTable({ items, now }: { items: readonly IncidentShort[]; now: number }) {
-  const starts = items.map((one) => one.since_ns / NS);
-  const ends = items.map((one) => endOf(one, now));
-  const [first, last] = [Math.min(...starts), Math.max(...ends)];
+export function IncidentTable(props: {
+  items: readonly IncidentShort[];
+  silences: readonly Silence[] | undefined;
+  now: number;
+}) {
+  const { items, silences, now } = props;
+  const bars = new Map(items.map((one) => [one.id, barsOf(one, now)]));
+  const all = [...bars.values()].flat();
+  const first = Math.min(...all.map(({ from }) => from));
+  const last = Math.max(...all.map(({ to }) => to));
   const price = keptPrice();
   const columns: readonly Column<IncidentShort>[] = [
     {
@@ -167,7 +178,11 @@ export function IncidentTable({ items, now }: { items: readonly IncidentShort[];
       name: "What is wrong",
       show: (one) => (
         <div class="incident-summary">
-          <a href={href(["incident", one.id])}>{named(one.culprit)}</a>
+          <a href={href(["incident", one.id])}>{named(one.culprit)}</a>{" "}
+          <LookedAfterBadge work={one.work} />{" "}
+          {one.state === "open" && (
+            <SilencedBadge silence={silenceOf(silences, alertLabels(one.id, one))} now={now} />
+          )}
           <small class="soft own-line">{one.summary}</small>
         </div>
       ),
@@ -192,16 +207,22 @@ export function IncidentTable({ items, now }: { items: readonly IncidentShort[];
     },
     {
       name: "When",
-      csv: (one) => `${isoOf(one.since_ns / NS)}/${isoOf(endOf(one, now))}`,
+      csv: (one) =>
+        barsOf(one, now)
+          .map(({ from, to }) => `${isoOf(from)}/${isoOf(to)}`)
+          .join(" "),
       show: (one) => (
         <span class="incident-when" aria-hidden="true">
-          <i
-            class={`span ${one.state}`}
-            style={{
-              left: `${share(one.since_ns / NS, first, last) * 100}%`,
-              width: `${Math.max(0.01, share(endOf(one, now), first, last) - share(one.since_ns / NS, first, last)) * 100}%`,
-            }}
-          />
+          {bars.get(one.id)?.map(({ from, to }) => (
+            <i
+              key={from}
+              class={`span ${one.state}`}
+              style={{
+                left: `${share(from, first, last) * 100}%`,
+                width: `${Math.max(0.01, share(to, first, last) - share(from, first, last)) * 100}%`,
+              }}
+            />
+          ))}
         </span>
       ),
     },
@@ -215,14 +236,6 @@ export function IncidentTable({ items, now }: { items: readonly IncidentShort[];
       noun="incident"
       hasOwnPhoneLook
     />
-  );
-}
-
-/** Unix seconds: its end, or now while it is open. */
-function endOf(one: IncidentShort, now: number): number {
-  return (
-    Math.max(one.since_ns, one.state === "open" ? now * NS : (one.until_ns ?? one.last_seen_ns)) /
-    NS
   );
 }
 

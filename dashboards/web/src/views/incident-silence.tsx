@@ -1,68 +1,47 @@
-/** Silence an incident's notices, for planned work; and show the silences that hold. */
+/** Silence an incident's notices, for planned work; and show the silence that holds. */
 import { useState } from "preact/hooks";
 import type { Incident } from "../api/incidents";
-import { askSilences, endSilence, type Matcher, type Silence, silence } from "../api/service";
-import { moment } from "../format";
+import { endSilence, type Matcher, type Silence, silence } from "../api/service";
 import { keepName, ownName } from "../parts/service-browser";
-import { AskDialog } from "../parts/service-dialog";
-import { useResource } from "../resource";
+import { AskDialog, Refusal } from "../parts/service-dialog";
+import { SilencedBadge } from "../parts/work-badges";
 import { now } from "../time";
 import "../style/incident.css";
 
 const HOURS = [1, 2, 4, 8, 24] as const;
 
-/** The silences that hold for this incident, and a button for a new one. */
-export function Silences({ incident }: { incident: Incident }) {
-  const [isAsked, setAsked] = useState(false);
-  const [made, setMade] = useState(0);
-  const found = useResource(
-    "silences",
-    (abort) => askSilences(abort),
-    `${made}:${Math.floor(now.value / 60)}`,
-  );
-  const own = (found.data ?? []).filter((one) => one.state === "active" && holds(one, incident));
+/** The silence that holds, and a button that ends it. */
+export function SilenceInForce({ silence, onEnd }: { silence: Silence; onEnd: () => void }) {
+  const [isBusy, setBusy] = useState(false);
+  const [refusal, setRefusal] = useState<unknown>();
+  const end = async () => {
+    setBusy(true);
+    setRefusal(undefined);
+    try {
+      await endSilence(silence.id);
+      onEnd();
+    } catch (error) {
+      setRefusal(error);
+    }
+    setBusy(false);
+  };
   return (
     <>
-      <button type="button" onClick={() => setAsked(true)}>
-        Silence …
-      </button>
-      {own.map((one) => (
-        <span key={one.id} class="incident-silenced">
-          Silenced until {moment(Date.parse(one.ends) / 1000, now.value)} by {one.created_by}
-          <button
-            type="button"
-            class="small"
-            onClick={() => void endSilence(one.id).finally(() => setMade(made + 1))}
-          >
-            End
-          </button>
+      <p class="row incident-silenced">
+        <SilencedBadge silence={silence} now={now.value} />
+        <span>
+          by {silence.created_by}: {silence.comment}
         </span>
-      ))}
-      {isAsked && (
-        <SilenceDialog
-          incident={incident}
-          onClose={() => {
-            setAsked(false);
-            setMade(made + 1);
-          }}
-        />
-      )}
+        <button type="button" class="small" disabled={isBusy} onClick={end}>
+          {isBusy ? "Ending …" : "End the silence"}
+        </button>
+      </p>
+      {refusal !== undefined && <Refusal error={refusal} />}
     </>
   );
 }
 
-/** Whether a silence is about this incident by name, or about its culprit's host. */
-function holds(one: Silence, incident: Incident): boolean {
-  const { host } = incident.verdict.culprit;
-  return one.matchers.every(
-    ({ name, value, isRegex, isEqual }) =>
-      isEqual &&
-      !isRegex &&
-      ((name === "incident" && value === incident.id) || (name === "host" && value === host)),
-  );
-}
-
-function SilenceDialog({ incident, onClose }: { incident: Incident; onClose: () => void }) {
+export function SilenceDialog({ incident, onClose }: { incident: Incident; onClose: () => void }) {
   const { host } = incident.verdict.culprit;
   const [isHost, setHost] = useState(false);
   const [hours, setHours] = useState(2);

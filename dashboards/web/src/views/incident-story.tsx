@@ -1,6 +1,7 @@
 /** One incident: the verdict, its evidence with the culprit against its peers, how it went, what to do. */
 import { address } from "../api/client";
 import { explain } from "../api/explain";
+import { askFeedback } from "../api/feedback";
 import { type Culprit, type Evidence, type Incident, named, type Verdict } from "../api/incidents";
 import { tracePath } from "../api/jobs";
 import { overRange, stepOf } from "../api/promql";
@@ -31,7 +32,7 @@ import { Download } from "../ui/download";
 import { Badge, Panel } from "../ui/panel";
 import { Shown } from "../ui/states";
 import { FeedbackPanel } from "./incident-feedback";
-import { Silences } from "./incident-silence";
+import { WorkPanel } from "./incident-work";
 
 /** How often an open incident's pictures are asked for again, in seconds. */
 const PICTURES_SECONDS = 30;
@@ -64,6 +65,7 @@ function Whole({ incident }: { incident: Incident }) {
   const { from, to } = around(incident, now.value);
   const when = { from: from.toFixed(0), to: to.toFixed(0) };
   const happened = useEvents(verdict.culprit, from, to);
+  const said = useResource(incident.id, (abort) => askFeedback(incident.id, abort));
   return (
     <>
       <Links incident={incident} />
@@ -77,6 +79,7 @@ function Whole({ incident }: { incident: Incident }) {
       >
         <Ways incident={incident} when={when} />
       </VerdictCard>
+      <WorkPanel incident={incident} said={said.data?.items} />
       <div class="incident-split">
         <div class="incident-stack">
           <EvidencePanel incident={incident} />
@@ -89,7 +92,7 @@ function Whole({ incident }: { incident: Incident }) {
             <StoryStrip incident={incident} now={now.value} />
             <Story incident={incident} events={happened} now={now.value} />
           </Panel>
-          <FeedbackPanel incident={incident} />
+          <FeedbackPanel incident={incident} found={said} />
           <Panel
             title={verdict.victims.length ? `Victims: ${verdict.victims.length}` : "Victims"}
             aside={<VictimsLink verdict={verdict} when={when} />}
@@ -194,7 +197,6 @@ function Ways({ incident, when }: { incident: Incident; when: Query }) {
       <a class="button" href="/runbooks/incident">
         How to read this
       </a>
-      <Silences incident={incident} />
     </>
   );
 }

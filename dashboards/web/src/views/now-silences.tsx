@@ -1,17 +1,15 @@
 /** The silences in force: who looks at what is wrong must see what sends no notices, and for how long. */
-import { askSilences, type Silence } from "../api/service";
+import type { Silence } from "../api/service";
 import { count, moment, stamp } from "../format";
 import { write } from "../parts/service-matchers";
-import { useResource } from "../resource";
 import { href } from "../route";
 import { now } from "../time";
 import { Panel } from "../ui/panel";
 
 const SHOWN = 5;
 
-export function SilencesNow() {
-  const found = useResource("silences", askSilences, Math.floor(now.value / 30));
-  const active = (found.data ?? []).filter((one) => one.state === "active");
+export function SilencesNow({ silences }: { silences: readonly Silence[] | undefined }) {
+  const active = (silences ?? []).filter((one) => one.state === "active");
   if (!active.length) return null;
   return (
     <Panel

@@ -11,6 +11,7 @@ import {
 } from "../api/fleet";
 import { type Incident, type IncidentShort, named } from "../api/incidents";
 import { askVerdict } from "../api/jobs";
+import { askSilences, type Silence } from "../api/service";
 import { askIncident, listIncidents, OPEN_MAX } from "../api/trouble";
 import { ago, count, percent } from "../format";
 import { changes, isStale, onChange } from "../live";
@@ -19,6 +20,8 @@ import { type Headline, headline } from "../parts/now-state";
 import { VerdictCard } from "../parts/verdict";
 import { gpuHours, hoursNumber, money, total } from "../parts/verdict-cost";
 import { causeOf } from "../parts/verdict-words";
+import { LookedAfterBadge, SilencedBadge } from "../parts/work-badges";
+import { alertLabels, silenceOf } from "../parts/work-words";
 import { keptPrice } from "../price";
 import { type Resource, useResource } from "../resource";
 import { href } from "../route";
@@ -63,6 +66,7 @@ export default function Now() {
   const looks = useResource("looks", whoLooks, every(10));
   const numbers = useResource("fleet", (abort) => askNumbersOfFleet(now.value, abort), every(15));
   const jobs = useResource("jobs", askRunning, every(15));
+  const silences = useResource("silences", askSilences, every(30));
   const closed = useResource(
     "closed",
     (abort) => listIncidents({ state: "closed" }, CLOSED_SHOWN, abort),
@@ -74,8 +78,8 @@ export default function Now() {
     <>
       <News />
       <Top open={open} looks={looks} numbers={numbers} jobs={jobs} closed={closed} />
-      <SilencesNow />
-      {open.data && <Troubles {...open.data} />}
+      <SilencesNow silences={silences.data} />
+      {open.data && <Troubles {...open.data} silences={silences.data} />}
       <Tiles numbers={numbers} jobs={jobs} open={open} />
       <Jobs
         jobs={jobs}
@@ -197,7 +201,14 @@ function FirstSteps() {
   );
 }
 
-function Troubles({ cards, rest }: { cards: readonly Incident[]; rest: readonly IncidentShort[] }) {
+type Silences = readonly Silence[] | undefined;
+
+function Troubles(props: {
+  cards: readonly Incident[];
+  rest: readonly IncidentShort[];
+  silences: Silences;
+}) {
+  const { cards, rest, silences } = props;
   const price = keptPrice();
   const sorted = [...cards].sort((a, b) => total(b.verdict.costs) - total(a.verdict.costs));
   return (
@@ -211,6 +222,7 @@ function Troubles({ cards, rest }: { cards: readonly Incident[]; rest: readonly 
           now={now.value}
           lasted={one.lasted_seconds}
           isNew={now.value - one.first_said_ns / NS < NEW_SECONDS}
+          marks={<Marks {...one} {...one.verdict} silences={silences} />}
           href={href(["incident", one.id])}
         >
           <a class="button primary" href={href(["incident", one.id])}>
@@ -229,9 +241,26 @@ function Troubles({ cards, rest }: { cards: readonly Incident[]; rest: readonly 
       ))}
       {rest.length > 0 && (
         <Panel title={`${count(rest.length, "more open incident")}`} tone="bad">
-          <ShortList items={rest} />
+          <ShortList items={rest} silences={silences} />
         </Panel>
       )}
+    </>
+  );
+}
+
+/** Who looks after it, and whether it is silenced. */
+function Marks(
+  props: Pick<IncidentShort, "id" | "cause" | "reason" | "culprit" | "work"> & {
+    silences: Silences;
+  },
+) {
+  return (
+    <>
+      <LookedAfterBadge work={props.work} />
+      <SilencedBadge
+        silence={silenceOf(props.silences, alertLabels(props.id, props))}
+        now={now.value}
+      />
     </>
   );
 }
@@ -245,16 +274,19 @@ function InFabric({ incident }: { incident: Incident }) {
   ) : null;
 }
 
-function ShortList({ items }: { items: readonly IncidentShort[] }) {
+function ShortList(props: { items: readonly IncidentShort[]; silences?: Silences }) {
   return (
     <ul class="now-short">
-      {items.map((one) => (
+      {props.items.map((one) => (
         <li key={one.id}>
           <span class="soft">{ago((one.until_ns ?? one.since_ns) / NS, now.value)}</span>
           <Badge tone={one.state === "open" ? "bad" : ""}>{causeOf(one.cause).title}</Badge>
-          <a href={href(["incident", one.id])} title={one.summary}>
-            {named(one.culprit)}
-          </a>
+          <span>
+            <a href={href(["incident", one.id])} title={one.summary}>
+              {named(one.culprit)}
+            </a>{" "}
+            {one.state === "open" && <Marks {...one} silences={props.silences} />}
+          </span>
           <span class="soft">{one.jobs.join(", ")}</span>
           <span class="soft">{gpuHours(one.gpu_hours)}</span>
         </li>

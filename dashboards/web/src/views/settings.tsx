@@ -92,7 +92,7 @@ function Health() {
   // A second's work for the service, which writes them every 15 seconds.
   const numbers = useResource(
     "numbers",
-    (abort) => askNumbers(OVERVIEW, Date.now() / 1000, abort),
+    (abort) => askNumbers(OVERVIEW, now.value, abort),
     every(30),
   );
   return (
@@ -275,7 +275,7 @@ function AgentTab() {
   const agents = useResource(
     "agents",
     async (abort) => {
-      const time = Date.now() / 1000;
+      const time = now.value;
       const [troubles, versions] = await Promise.all([
         askNumbers(AGENTS_IN_TROUBLE, time, abort),
         askNumbers(AGENT_VERSIONS, time, abort),
@@ -290,7 +290,7 @@ function AgentTab() {
     async (abort) => {
       const [counts, { refused }] = await Promise.all([
         askSeriesCounts(abort),
-        askNumbers({ refused: OVERVIEW.refused }, Date.now() / 1000, abort),
+        askNumbers({ refused: OVERVIEW.refused }, now.value, abort),
       ]);
       return { counts, refused };
     },
