@@ -24,7 +24,7 @@ from api.oncall.evaluate.lead import EVALUATOR
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Reason
 from tests.e2e.conftest import Opener
-from tests.stands.browser import Watched
+from tests.stands.browser import HEIGHT, PHONE_WIDTH, WIDTH, Watched
 from tests.worlds.incidents import HOLDER, slow_link
 from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage
 
@@ -302,3 +302,35 @@ def test_an_incident_is_found_and_acknowledged_without_a_mouse(seen: Watched) ->
     page.keyboard.press("Enter")
     expect(panel).to_contain_text("Acknowledged by zoe")
     expect(dialog).to_have_count(0)
+
+
+# --- nothing jumps ------------------------------------------------------------------------------
+
+SHIFT_MAX = 0.05
+"""Half of what browsers call good for a visit (0.1): a button that moves is clicked wrongly."""
+WATCH_SHIFTS = """
+    window.shifts = [];
+    new PerformanceObserver(list => {
+        for (const { value, sources } of list.getEntries())
+            window.shifts.push([value, sources.map(({ node }) => node?.outerHTML?.slice(0, 90))]);
+    }).observe({ type: "layout-shift", buffered: true });
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "width"),
+    [
+        ("/", WIDTH),
+        ("/", PHONE_WIDTH),
+        ("/incident", PHONE_WIDTH),
+        ("/job", PHONE_WIDTH),
+        ("/fabric", WIDTH),
+    ],
+)
+def test_a_view_that_loads_does_not_jump(seen: Watched, address: str, width: int) -> None:
+    page = seen.page
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    page.add_init_script(WATCH_SHIFTS)
+    seen.open(address)
+    shifts = page.evaluate("() => window.shifts")
+    assert sum(value for value, _ in shifts) < SHIFT_MAX, shifts

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.stands.browser import HEIGHT, PHONE_WIDTH, Watched
 from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage
@@ -56,6 +56,24 @@ def test_a_phone_shows_the_verdict_of_every_row(
         "`table[aria-label='${label}']`).parentElement; return scrollWidth > clientWidth }",
         label,
     )
+
+
+@pytest.mark.parametrize(("address", "label"), [("/job", "Jobs"), ("/", "Running jobs")])
+def test_a_phone_breaks_names_that_are_too_long(
+    seen: Watched, phone: Page, address: str, label: str
+) -> None:
+    name = "finetune-llama-3.1-405b-instruct-longcontext-sft-v12-2026-11-14-0007"
+
+    def renamed(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        found["items"][0] |= {"name": name, "user": f"{name}@research.example.org"}
+        route.fulfill(response=answer, json=found)
+
+    phone.route("**/v1/jobs?*", renamed)
+    seen.open(address)
+    expect(phone.get_by_role("link", name=name)).to_be_visible()
+    assert is_within(phone, f"table[aria-label='{label}'] :is(td, td *)")
 
 
 def test_a_phone_shows_the_whole_menu(seen: Watched, phone: Page) -> None:

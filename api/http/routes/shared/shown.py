@@ -40,8 +40,8 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
     lasted_seconds: float
     """In which it was confirmed, over all stretches; the same while it is open and afterwards."""
     stretches: int
-    earlier_stretches: Sequence[Stretch]
-    """Those before the present one, in order of time; of many, the first and the latest."""
+    confirmed: Sequence[Stretch]
+    """Its stretches in order of time, the present one last; of many, the first and the latest."""
     first_said_ns: int
     last_seen_ns: int
     closed_ns: int | None
@@ -69,7 +69,7 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
             victims=len(verdict.victims),
             lasted_seconds=round(incident.lasted_ns / NS, LOST_SECONDS_DIGITS),
             stretches=incident.earlier.count + 1,
-            earlier_stretches=incident.earlier.stretches,
+            confirmed=incident.stretches,
             work=work,
             lost_seconds=round(sum(one.lost_seconds for one in verdict.costs), LOST_SECONDS_DIGITS),
             gpu_hours=round(sum(one.gpu_hours for one in verdict.costs), LOST_SECONDS_DIGITS),

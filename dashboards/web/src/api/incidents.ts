@@ -100,8 +100,8 @@ export interface IncidentShort {
   /** How long it was confirmed in all: the same while it is open and when it is closed. */
   readonly lasted_seconds: number;
   readonly first_since_ns: number;
-  /** Times in which it was confirmed before the present one, in order; of many, the first and the latest. */
-  readonly earlier_stretches: readonly { readonly since_ns: number; readonly until_ns: number }[];
+  /** Stretches in which it was confirmed, in order, the present one last; of many, the first and the latest. */
+  readonly confirmed: readonly { readonly since_ns: number; readonly until_ns: number }[];
   readonly taken_for: Linked | null;
   readonly became: Linked | null;
   /** Null in live news. */

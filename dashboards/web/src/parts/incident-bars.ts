@@ -9,17 +9,19 @@ export interface Bar {
   readonly to: number;
 }
 
-/** Its stretches in order of time; the present one ends at `now`, unix seconds, while it is open. */
-export function barsOf(
-  one: Pick<
-    IncidentShort,
-    "state" | "since_ns" | "until_ns" | "last_seen_ns" | "earlier_stretches"
-  >,
-  now: number,
-): Bar[] {
-  const end = one.state === "open" ? now * NS : (one.until_ns ?? one.last_seen_ns);
-  return [
-    ...one.earlier_stretches,
-    { since_ns: one.since_ns, until_ns: Math.max(one.since_ns, end) },
-  ].map(({ since_ns, until_ns }) => ({ from: since_ns / NS, to: until_ns / NS }));
+/** Its stretches in order of time: what lies between them was neither seen nor charged. */
+export function barsOf({ confirmed }: Pick<IncidentShort, "confirmed">): Bar[] {
+  return confirmed.map(({ since_ns, until_ns }) => ({
+    from: since_ns / NS,
+    to: Math.max(since_ns, until_ns) / NS,
+  }));
 }
+
+/** Where a bar lies between two moments, as shares of the time between them; one that is too short to be seen is wider. */
+export function placed({ from, to }: Bar, first: number, last: number): [number, number] {
+  const share = (time: number) => (last > first ? (time - first) / (last - first) : 0);
+  const width = Math.max(WIDTH_LEAST, share(to) - share(from));
+  return [Math.min(share(from), 1 - width), width];
+}
+
+const WIDTH_LEAST = 0.01;

@@ -89,11 +89,13 @@ function Cabled({ topology, at }: { topology: Topology; at: number | undefined }
     },
     last === undefined ? 0 : Math.floor(now.value / pulseSeconds),
   );
+  const incidents = useIncidents();
   const known = useMemo(
     () => state.data ?? (state.failure ? nothingKnown(range.value.to) : undefined),
     [state.data, state.failure],
   );
-  if (!known)
+  // Who is at fault takes lines above and below the drawing, which would push it about later.
+  if (!known || !incidents)
     return (
       <Loading what={`the state of ${count(graph.links.length, "link")}`} since={state.askedAt} />
     );
@@ -107,6 +109,7 @@ function Cabled({ topology, at }: { topology: Topology; at: number | undefined }
       <Seen
         graph={graph}
         state={known}
+        incidents={incidents}
         isAnswered={state.data !== undefined}
         isFollowing={last !== undefined}
       />
@@ -118,17 +121,17 @@ function Cabled({ topology, at }: { topology: Topology; at: number | undefined }
 function Seen(props: {
   graph: FabricGraph;
   state: FabricState;
+  incidents: readonly IncidentShort[];
   isAnswered: boolean;
   isFollowing: boolean;
 }) {
-  const { graph, state, isFollowing } = props;
+  const { graph, state, incidents, isFollowing } = props;
   const { query } = route.value;
   const quantity: Quantity = isQuantity(query.colour) ? query.colour : "utilisation";
   const form: Form = query.form === "lines" || query.form === "cells" ? query.form : formFor(graph);
   const { frame, isAtEnd } = useFrame(graph, state, isFollowing);
   const buckets = useMemo(() => frame.buckets(quantity), [frame, quantity]);
   const moment = isAtEnd && isFollowing ? undefined : frame.time;
-  const incidents = useIncidents();
   const before = state.stepSeconds;
   const asked = query.incident ?? "";
   const marks = useMemo(
@@ -243,20 +246,23 @@ function focusName(graph: FabricGraph, focus: Focus): string {
 
 // --- asked for beside the state --------------------------------------------------------------------
 
-/** Incidents that touch the range, whether they are over or not. */
-function useIncidents(): readonly IncidentShort[] {
+/** Incidents that touch the range, whether they are over or not; undefined: not answered yet. */
+function useIncidents(): readonly IncidentShort[] | undefined {
   const { from, to, last } = range.value;
   const found = useResource(
-    `incidents since ${last ?? from}`,
+    "incidents",
     (abort) =>
       askAll<IncidentShort>("/v1/incidents", { since: range.value.from }, INCIDENTS_MOST, abort),
     changes.value,
+    `since ${last ?? from}`,
   );
-  const items = found.data?.items;
+  const items = found.data?.items ?? (found.failure ? NONE : undefined);
   // While the range follows the clock nothing lies behind its end.
   const end = last === undefined ? to : Number.POSITIVE_INFINITY;
-  return useMemo(() => (items ?? []).filter((one) => one.since_ns / NS <= end), [items, end]);
+  return useMemo(() => items?.filter((one) => one.since_ns / NS <= end), [items, end]);
 }
+
+const NONE: readonly IncidentShort[] = [];
 
 /** Where the job runs that the reader asked for. */
 function useJobHosts(): Resource<JobHosts | undefined> {

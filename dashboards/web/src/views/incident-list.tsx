@@ -6,7 +6,7 @@ import { type Filter, listIncidents } from "../api/trouble";
 import { count, duration, moment, percent, stamp } from "../format";
 import { changes } from "../live";
 import { causeTable } from "../parts/cause-table";
-import { barsOf } from "../parts/incident-bars";
+import { barsOf, placed } from "../parts/incident-bars";
 import { hoursNumber, money } from "../parts/verdict-cost";
 import { causeOf, reasonOf } from "../parts/verdict-words";
 import { LookedAfterBadge, SilencedBadge } from "../parts/work-badges";
@@ -141,10 +141,11 @@ export function IncidentTable(props: {
   now: number;
 }) {
   const { items, silences, now } = props;
-  const bars = new Map(items.map((one) => [one.id, barsOf(one, now)]));
+  const bars = new Map(items.map((one) => [one.id, barsOf(one)]));
   const all = [...bars.values()].flat();
   const first = Math.min(...all.map(({ from }) => from));
-  const last = Math.max(...all.map(({ to }) => to));
+  const isOpen = items.some((one) => one.state === "open");
+  const last = Math.max(...all.map(({ to }) => to), ...(isOpen ? [now] : []));
   const price = keptPrice();
   const columns: readonly Column<IncidentShort>[] = [
     {
@@ -208,21 +209,21 @@ export function IncidentTable(props: {
     {
       name: "When",
       csv: (one) =>
-        barsOf(one, now)
+        barsOf(one)
           .map(({ from, to }) => `${isoOf(from)}/${isoOf(to)}`)
           .join(" "),
       show: (one) => (
         <span class="incident-when" aria-hidden="true">
-          {bars.get(one.id)?.map(({ from, to }) => (
-            <i
-              key={from}
-              class={`span ${one.state}`}
-              style={{
-                left: `${share(from, first, last) * 100}%`,
-                width: `${Math.max(0.01, share(to, first, last) - share(from, first, last)) * 100}%`,
-              }}
-            />
-          ))}
+          {bars.get(one.id)?.map((bar) => {
+            const [left, width] = placed(bar, first, last);
+            return (
+              <i
+                key={bar.from}
+                class={`span ${one.state}`}
+                style={{ left: `${left * 100}%`, width: `${width * 100}%` }}
+              />
+            );
+          })}
         </span>
       ),
     },
@@ -237,10 +238,6 @@ export function IncidentTable(props: {
       hasOwnPhoneLook
     />
   );
-}
-
-function share(time: number, first: number, last: number): number {
-  return last > first ? (time - first) / (last - first) : 0;
 }
 
 const JOBS_SHOWN = 2;

@@ -17,7 +17,7 @@ import { href, route, withQuery } from "../route";
 import "../style/job.css";
 import { now, range } from "../time";
 import { Panel } from "../ui/panel";
-import { Empty, Shown } from "../ui/states";
+import { Empty, Loading, Shown } from "../ui/states";
 
 const STATES = ["running", "ended"];
 /** Of an ended job its last half hour is shown: what became of it. */
@@ -44,11 +44,14 @@ export function JobListView() {
   );
   const { from: begin, to: end, last } = range.value;
   const incidents = useResource(
-    last === undefined ? `incidents ${begin} ${end}` : "open incidents",
+    "incidents",
     (abort) =>
       last === undefined ? askIncidents(undefined, begin, end, abort) : askOpenIncidents(abort),
     changes.value,
+    last === undefined ? `${begin} ${end}` : "open",
   );
+  // Verdicts make rows higher, so that the table comes with them; without them if they cannot be had.
+  const isComplete = incidents.data !== undefined || incidents.failure !== undefined;
   return (
     <>
       <h1 class="unseen">Jobs</h1>
@@ -60,6 +63,7 @@ export function JobListView() {
           empty={<NoJobs state={state} />}
         >
           {({ items, isCut }) => {
+            if (!isComplete) return <Loading what="incidents" since={incidents.askedAt} />;
             const found = items.filter((job) => isCalled(job, search));
             return (
               <>

@@ -37,8 +37,8 @@ const NS = 1e9;
 const CARDS = 8;
 const CLOSED_SHOWN = 8;
 const NEW_SECONDS = 120;
-/** A headline and a card: most who look at this view do so because something is wrong. */
-const CARD_PIXELS = 400;
+/** What stands on top where nothing is wrong: a headline and a sentence. */
+const HEADLINE_PIXELS = 60;
 
 /** Moves every so many seconds, at a tick of the clock. */
 function every(seconds: number): number {
@@ -78,15 +78,20 @@ export default function Now() {
     <>
       <News />
       <Top open={open} looks={looks} numbers={numbers} jobs={jobs} closed={closed} />
-      <SilencesNow silences={silences.data} />
-      {open.data && <Troubles {...open.data} silences={silences.data} />}
-      <Tiles numbers={numbers} jobs={jobs} open={open} />
-      <Jobs
-        jobs={jobs}
-        open={[...(open.data?.cards ?? []), ...(open.data?.rest ?? [])]}
-        isFresh={looks.data?.seen?.is_fresh ?? false}
-      />
-      <Closed closed={closed} />
+      {/* What is wrong, and what is silenced, pushes the rest down: the rest comes with it or after. */}
+      {open.data && (silences.data || silences.failure) && (
+        <>
+          <SilencesNow silences={silences.data} />
+          <Troubles {...open.data} silences={silences.data} />
+          <Tiles numbers={numbers} jobs={jobs} open={open} />
+          <Jobs
+            jobs={jobs}
+            open={[...open.data.cards, ...open.data.rest]}
+            isFresh={looks.data?.seen?.is_fresh ?? false}
+          />
+          <Closed closed={closed} />
+        </>
+      )}
     </>
   );
 }
@@ -127,7 +132,7 @@ function Top(props: {
   const isAllKnown = looks.data && jobs.data && (numbers.data || numbers.failure);
   // Trouble is shown at once; its absence only when every answer has come.
   if (openCount === undefined || (openCount === 0 && !isAllKnown))
-    return <Loading what="what is going on" since={open.askedAt} room={CARD_PIXELS} />;
+    return <Loading what="what is going on" since={open.askedAt} room={HEADLINE_PIXELS} />;
   const looked = looks.data?.seen?.evaluated_at;
   const ends = closed.data?.items.map((one) => (one.until_ns ?? one.last_seen_ns) / NS) ?? [];
   const known = headline({
