@@ -23,8 +23,7 @@ from api.http.context import Context, Parts
 from api.http.routes.shared.answers import CONFLICT, answer, copied, documented
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.find import find_incident
-from api.http.tokens.guard import caller_of, signed
-from api.http.tokens.model import DenialReason
+from api.http.tokens.guard import check_pass, signed
 from api.oncall.cases.markdown import markdown_of
 from collector.contract.identity import printable
 
@@ -101,9 +100,7 @@ async def do_work(incident: str, request: Request, parts: Parts) -> Response:
     """What is done is kept with who did it; a later deed stands in the place of an earlier one."""
     story = await asyncio.to_thread(find_incident, parts, incident)
     deed = read_deed(await receive(request, parts), story.id, unix_ns(parts.now()))
-    if caller_of(request).incident and deed.does is not Does.ACKNOWLEDGE:
-        why = f"a notice's link acknowledges only; does={deed.does} needs a token that may operate"
-        raise Problem(403, "not allowed", why, rule=DenialReason.SCOPE)
+    check_pass(request, f"does={deed.does}", is_allowed=deed.does is Does.ACKNOWLEDGE)
     deed = msgspec.structs.replace(deed, by=signed(request, deed.by))
     try:
         dropped = await asyncio.to_thread(parts.inventory.work.do, deed)

@@ -95,6 +95,15 @@ def is_passed(request: Request, line: str, caller: Caller) -> bool:
     return line in PASSED_OF_ALL or (line in PASSED and is_own)
 
 
+def check_pass(request: Request, what: str, *, is_allowed: bool) -> None:
+    """Raise Problem if the caller came with a pass, and that does not allow this of its route."""
+    if is_allowed or not caller_of(request).incident:
+        return
+    context_of(request.app).metrics.denied.labels(DenialReason.SCOPE).inc()
+    words = f"a notice's link acknowledges only; {what} needs a token that may operate"
+    raise refusal(Denial(403, DenialReason.SCOPE, words), Scope.OPERATE)
+
+
 @contextlib.contextmanager
 def denials_counted(metrics: ServiceMetrics) -> Iterator[None]:
     try:

@@ -29,7 +29,10 @@ const CHOICES: Readonly<Record<Says, string>> = {
 };
 
 /** What was said about the incident, and the buttons to say it. */
-export function FeedbackPanel(props: { incident: Incident; found: Resource<Feedback> }) {
+export function FeedbackPanel(props: {
+  incident: Incident;
+  found: Resource<Feedback | undefined>;
+}) {
   const { incident, found } = props;
   const [asked, setAsked] = useState<Says>();
   return (
@@ -42,7 +45,7 @@ export function FeedbackPanel(props: { incident: Incident; found: Resource<Feedb
         ))}
       </div>
       <Shown resource={found} what="answers">
-        {(feedback) => <WhatWasSaid incident={incident} feedback={feedback} />}
+        {(feedback) => feedback && <WhatWasSaid incident={incident} feedback={feedback} />}
       </Shown>
       {asked && (
         <FeedbackDialog

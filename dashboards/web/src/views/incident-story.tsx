@@ -1,7 +1,7 @@
 /** One incident: the verdict, its evidence with the culprit against its peers, how it went, what to do. */
-import { address } from "../api/client";
+import { address, isPassOnly } from "../api/client";
 import { explain } from "../api/explain";
-import { askFeedback } from "../api/feedback";
+import { askFeedback, type Feedback } from "../api/feedback";
 import { type Culprit, type Evidence, type Incident, named, type Verdict } from "../api/incidents";
 import { tracePath } from "../api/jobs";
 import { overRange, stepOf } from "../api/promql";
@@ -65,7 +65,11 @@ function Whole({ incident }: { incident: Incident }) {
   const { from, to } = around(incident, now.value);
   const when = { from: from.toFixed(0), to: to.toFixed(0) };
   const happened = useEvents(verdict.culprit, from, to);
-  const said = useResource(incident.id, (abort) => askFeedback(incident.id, abort));
+  // A notice's link opens the incident itself, and no plots, events or answers beside it.
+  const isLink = isPassOnly.value;
+  const said = useResource<Feedback | undefined>(incident.id, async (abort) =>
+    isLink ? undefined : askFeedback(incident.id, abort),
+  );
   return (
     <>
       <Links incident={incident} />
@@ -92,7 +96,7 @@ function Whole({ incident }: { incident: Incident }) {
             <StoryStrip incident={incident} now={now.value} />
             <Story incident={incident} events={happened} now={now.value} />
           </Panel>
-          <FeedbackPanel incident={incident} found={said} />
+          {!isLink && <FeedbackPanel incident={incident} found={said} />}
           <Panel
             title={verdict.victims.length ? `Victims: ${verdict.victims.length}` : "Victims"}
             aside={<VictimsLink verdict={verdict} when={when} />}
@@ -229,10 +233,13 @@ function EvidencePanel({ incident }: { incident: Incident }) {
   const { from, to } = around(incident, now.value);
   const series = useResource(
     `${incident.id}:${verdict.evidence.map((one) => one.metric).join()}`,
-    (abort) => Promise.all(verdict.evidence.map((one) => lines(one, from, to, abort))),
+    async (abort) =>
+      isPassOnly.value
+        ? []
+        : Promise.all(verdict.evidence.map((one) => lines(one, from, to, abort))),
     pulse,
   );
-  const isExplainNeeded = verdict.evidence.some(isExplained);
+  const isExplainNeeded = !isPassOnly.value && verdict.evidence.some(isExplained);
   // Asked once for each explanation that it gave: it takes seconds of a processor.
   const explained = useResource(
     `${incident.id}:${verdict.cause}:${named(verdict.culprit)}:${isExplainNeeded}`,
@@ -243,6 +250,7 @@ function EvidencePanel({ incident }: { incident: Incident }) {
     },
   );
   const pictures = verdict.evidence.map((one, place): Picture | undefined => {
+    if (isPassOnly.value) return undefined;
     if (isExplained(one))
       return picture(explained, (data) => data && fromExplanation(one, data, verdict.culprit));
     return questionOf(one) ? picture(series, (data) => data[place]) : undefined;
@@ -313,7 +321,9 @@ const EVENTS_MAX = 50;
 function useEvents(culprit: Culprit, from: number, to: number) {
   const host = culprit.host || culprit.switch;
   const found = useResource(`${host}:${from.toFixed(0)}`, async (abort) =>
-    host ? (await askTellingEvents(host, from, to, EVENTS_MAX, abort)).items : [],
+    host && !isPassOnly.value
+      ? (await askTellingEvents(host, from, to, EVENTS_MAX, abort)).items
+      : [],
   );
   return found.data ?? [];
 }

@@ -1,6 +1,7 @@
 /** What people do about an incident: who looks after it, what the policy proposes, who did what. */
 import { useState } from "preact/hooks";
 import { type Action, askActionsOf, type Decision, decide } from "../api/actions";
+import { isPassOnly } from "../api/client";
 import type { Said } from "../api/feedback";
 import type { Incident } from "../api/incidents";
 import { askSilences } from "../api/service";
@@ -34,15 +35,25 @@ import { SilenceDialog, SilenceInForce } from "./incident-silence";
 import "../style/incident.css";
 
 const PULSE_SECONDS = 15;
-const SHOWN_FIRST = 6;
+const SHOWN_FIRST = 10;
 
 /** Who looks after the incident, the buttons to change that, and the record. */
 export function WorkPanel(props: { incident: Incident; said: readonly Said[] | undefined }) {
   const { incident } = props;
   const pulse = Math.floor(now.value / PULSE_SECONDS);
   const found = useResource(incident.id, (abort) => askWork(incident.id, abort), pulse);
-  const silences = useResource("silences", askSilences, pulse);
-  const actions = useResource(incident.id, (abort) => askActionsOf(incident.id, abort), pulse);
+  // A notice's link opens the incident and its record, and not these.
+  const isLink = isPassOnly.value;
+  const silences = useResource(
+    "silences",
+    async (abort) => (isLink ? [] : askSilences(abort)),
+    pulse,
+  );
+  const actions = useResource(
+    incident.id,
+    async (abort) => (isLink ? [] : askActionsOf(incident.id, abort)),
+    pulse,
+  );
   const [done, setDone] = useState<WorkDone>();
   const shown = newer(done, found.data);
   const labels = alertLabels(incident.id, incident.verdict);
@@ -132,26 +143,34 @@ function WorkButtons(props: {
     setBusy(undefined);
   };
   const does: Does = isAcknowledged ? "unacknowledge" : "acknowledge";
+  // A notice's link acknowledges, and nothing else.
+  const isLink = isPassOnly.value;
   return (
     <>
       <div class="row verdict-ways">
-        <button
-          type="button"
-          class={isAcknowledged ? "" : "primary"}
-          disabled={busy !== undefined}
-          onClick={() => void acknowledge(does)}
-        >
-          {busy ? "Sending …" : isAcknowledged ? "Take the acknowledgement back" : "Acknowledge"}
-        </button>
-        <button type="button" onClick={() => setAsked("assign")}>
-          Assign …
-        </button>
-        <button type="button" onClick={() => setAsked("note")}>
-          Note …
-        </button>
-        <button type="button" onClick={() => setAsked("silence")}>
-          Silence …
-        </button>
+        {!(isLink && isAcknowledged) && (
+          <button
+            type="button"
+            class={isAcknowledged ? "" : "primary"}
+            disabled={busy !== undefined}
+            onClick={() => void acknowledge(does)}
+          >
+            {busy ? "Sending …" : isAcknowledged ? "Take the acknowledgement back" : "Acknowledge"}
+          </button>
+        )}
+        {!isLink && (
+          <>
+            <button type="button" onClick={() => setAsked("assign")}>
+              Assign …
+            </button>
+            <button type="button" onClick={() => setAsked("note")}>
+              Note …
+            </button>
+            <button type="button" onClick={() => setAsked("silence")}>
+              Silence …
+            </button>
+          </>
+        )}
         <Download
           url={markdownPath(incident.id)}
           name={`${incident.id}.md`}
