@@ -22,7 +22,6 @@ def make_passes(keys: KeyTables, clock: Callable[[], float], *, need: str) -> Pa
 def make_book(
     tokens: TokenTables,
     clock: Callable[[], float],
-    *,
     file: str,
     need: str,
     passes: Passes | None = None,
