@@ -157,6 +157,8 @@ def test_a_link_opens_and_acknowledges_its_own_incident_and_the_record_says_so(
     assert "ann (by a notice's link)" in text
     for path in ("/v1/causes", "/v1/freshness"):
         assert stand.ask(path, made)[0] == 200
+    told = f'{{"name":"a notice\'s link","allowed":[],"incident":"{stand.mine}"}}'
+    assert stand.ask("/v1/whoami", made) == (200, told)
 
 
 def test_a_link_opens_nothing_else(stand: Stand) -> None:

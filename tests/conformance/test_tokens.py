@@ -108,6 +108,11 @@ def test_each_scope_opens_its_routes_and_no_other(guarded: InProcess, held: Scop
         assert answer.headers["www-authenticate"] == challenge
 
 
+def test_a_caller_may_ask_what_its_token_may_do(guarded: InProcess) -> None:
+    told = guarded.client.get("/v1/whoami", headers=bearer("token-of-operate-only")).json()
+    assert told == {"name": "operateer", "allowed": ["operate", "read"], "incident": ""}
+
+
 def test_an_audit_trail_names_the_token_beside_whoever_signs(guarded: InProcess) -> None:
     """A client can write any name into `by`."""
     now = dt.datetime.now(dt.UTC)

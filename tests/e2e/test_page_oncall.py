@@ -185,6 +185,17 @@ def test_a_click_shows_that_it_works_and_a_refusal_says_why_and_what_else_helps(
     seen.faults.clear()  # the browser itself tells of the status
 
 
+def test_a_page_that_may_only_read_says_so_beforehand(seen: Watched, worked: str) -> None:
+    page = seen.page
+    page.route("**/v1/whoami", lambda one: one.fulfill(json={"name": "eve", "allowed": ["read"]}))
+    seen.open(f"/incident/{worked}")
+    panel = panel_of(page)
+    expect(panel).to_contain_text("The token eve of this page may read, and not operate.")
+    expect(panel).to_contain_text(f"fabricscope incident ack {worked}")
+    expect(panel.get_by_role("button")).to_have_count(0)
+    expect(panel.get_by_role("link", name="Markdown")).to_be_visible()
+
+
 def test_a_silenced_incident_is_marked_wherever_it_stands(seen: Watched, worked: str) -> None:
     page = seen.page
     seen.open(f"/incident/{worked}")
@@ -265,6 +276,14 @@ def test_what_the_policy_proposes_is_refused_in_place(
     panel = panel_of(page)
     expect(panel).to_contain_text("The policy proposes to drain node0005: slow_link of mlx5_0")
     assert seen.axe() == []
+    # More than the policy's share of six hosts: the service says so, where it was asked.
+    panel.get_by_role("button", name="Grant").click()
+    dialog = page.get_by_role("dialog", name="Drain node0005?")
+    dialog.get_by_label("Your name").fill("ann")
+    dialog.get_by_role("button", name="Grant").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("share of the fleet")
+    dialog.get_by_role("button", name="Cancel").click()
+    seen.faults.clear()  # the browser itself tells of the status
     panel.get_by_role("button", name="Refuse").click()
     dialog = page.get_by_role("dialog", name="Do not drain node0005?")
     dialog.get_by_label("Why").fill("the spare is not there yet")

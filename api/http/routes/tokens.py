@@ -1,4 +1,4 @@
-"""`/v1/tokens`: bearer tokens made, listed and revoked by holders of the scope admin."""
+"""`/v1/tokens`: bearer tokens made, listed and revoked with the scope admin; `/v1/whoami`."""
 
 from __future__ import annotations
 
@@ -123,3 +123,27 @@ async def revoke_token(token: str, request: Request, parts: Parts) -> Response:
     log.info("token %s (%s) was revoked by %r", token, revoked.name, caller_of(request).name)
     await asyncio.to_thread(parts.tokens.look)
     return answer(copied(TokenOut, revoked))
+
+
+class CallerOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, and what that caller may do."""
+
+    name: str
+    """The token's; empty where no token is required."""
+    allowed: Sequence[Scope]
+    """All scopes together; those that a scope includes are listed, too."""
+    incident: str
+    """A notice's link: the one incident that it opens and acknowledges; empty: no link."""
+
+
+@router.get(
+    "/v1/whoami",
+    summary="What this token may do",
+    **documented(CallerOut, "The caller."),
+)
+async def whoami(request: Request) -> Response:
+    """So that a page or a program can say beforehand what would be refused."""
+    caller = caller_of(request)
+    return answer(
+        CallerOut(name=caller.name, allowed=sorted(caller.allowed), incident=caller.incident)
+    )

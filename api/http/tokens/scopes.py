@@ -129,6 +129,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/refused": Scope.READ,
     "GET /docs": Scope.READ,
     "GET /openapi.json": Scope.READ,
+    "GET /v1/whoami": Scope.READ,
     "POST /v1/tokens": Scope.ADMIN,
     "GET /v1/tokens": Scope.ADMIN,
     "DELETE /v1/tokens/{token}": Scope.ADMIN,
@@ -144,7 +145,7 @@ PASSED: Final = frozenset(
     }
 )
 """What the link of a notice opens, of its own incident; of deeds it allows to acknowledge."""
-PASSED_OF_ALL: Final = frozenset({"GET /v1/causes", "GET /v1/freshness"})
+PASSED_OF_ALL: Final = frozenset({"GET /v1/causes", "GET /v1/freshness", "GET /v1/whoami"})
 """What the page needs beside it, and what tells nothing of the cluster."""
 
 TAKES_TEXT: Final = frozenset({"POST /v1/hosts/{host}/check"})

@@ -1,6 +1,7 @@
 /** What people do about an incident: who looks after it, what the policy proposes, who did what. */
 import { useState } from "preact/hooks";
 import { type Action, askActionsOf, type Decision, decide } from "../api/actions";
+import { askCaller, mayOperate } from "../api/caller";
 import { isPassOnly } from "../api/client";
 import type { Said } from "../api/feedback";
 import type { Incident } from "../api/incidents";
@@ -54,6 +55,7 @@ export function WorkPanel(props: { incident: Incident; said: readonly Said[] | u
     async (abort) => (isLink ? [] : askActionsOf(incident.id, abort)),
     pulse,
   );
+  const caller = useResource("caller", askCaller);
   const [done, setDone] = useState<WorkDone>();
   const shown = newer(done, found.data);
   const labels = alertLabels(incident.id, incident.verdict);
@@ -62,12 +64,16 @@ export function WorkPanel(props: { incident: Incident; said: readonly Said[] | u
     <Panel title="Who looks after it" class="work">
       <Stale resource={found} />
       <StateOfWork work={shown?.work ?? incident.work} />
-      <WorkButtons
-        incident={incident}
-        isAcknowledged={!!(shown?.work ?? incident.work).acknowledged_by}
-        onDone={setDone}
-        onSilenced={silences.reload}
-      />
+      {isLink || mayOperate(caller.data) ? (
+        <WorkButtons
+          incident={incident}
+          isAcknowledged={!!(shown?.work ?? incident.work).acknowledged_by}
+          onDone={setDone}
+          onSilenced={silences.reload}
+        />
+      ) : (
+        <ReadOnly incident={incident} name={caller.data?.name ?? ""} />
+      )}
       {silence && <SilenceInForce silence={silence} onEnd={silences.reload} />}
       <Proposals actions={actions.data ?? []} onDecided={actions.reload} />
       <History
@@ -171,13 +177,7 @@ function WorkButtons(props: {
             </button>
           </>
         )}
-        <Download
-          url={markdownPath(incident.id)}
-          name={`${incident.id}.md`}
-          title="All of it, with who did what: for a ticket or a wiki"
-        >
-          Markdown
-        </Download>
+        <MarkdownLink incident={incident} />
       </div>
       {refusal && <Refusal error={refusal.error} command={commandOf(refusal.does, incident.id)} />}
       {asked === "silence" && (
@@ -198,6 +198,33 @@ function WorkButtons(props: {
         />
       )}
     </>
+  );
+}
+
+/** Why nothing can be done here, and what can be done elsewhere. */
+function ReadOnly({ incident, name }: { incident: Incident; name: string }) {
+  return (
+    <>
+      <p class="soft">
+        The token {name} of this page may read, and not operate. In a terminal, with one that may:{" "}
+        <code>{commandOf("acknowledge", incident.id)}</code>
+      </p>
+      <div class="row verdict-ways">
+        <MarkdownLink incident={incident} />
+      </div>
+    </>
+  );
+}
+
+function MarkdownLink({ incident }: { incident: Incident }) {
+  return (
+    <Download
+      url={markdownPath(incident.id)}
+      name={`${incident.id}.md`}
+      title="All of it, with who did what: for a ticket or a wiki"
+    >
+      Markdown
+    </Download>
   );
 }
 
