@@ -363,6 +363,7 @@ WATCH_SHIFTS = """
 """
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize(
     ("address", "width"),
     [
