@@ -20,16 +20,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+SHARED = Path(__file__).resolve().parents[3] / "deploy/gpu-check"
+"""Scripts, in no package: what both need is there."""
+sys.path.insert(0, str(SHARED))
+import namespaces  # noqa: E402 - found by the line above
+
 RANKS = 8
 RUN_SECONDS_MAX = 90
-NETWORK = "10.77.0"
-BRIDGE = "fsbridge"
 HAS_IP = shutil.which("ip") is not None
-INTERFACE = "eth0" if HAS_IP else "lo"
+INTERFACE = namespaces.INTERFACE if HAS_IP else "lo"
 
 LATE = {"sleep_ms": 6.0}
 ASKED = {"stages": 1, "steps": 200, "pause_ms": 50, "timeout_s": 40, "ras": [0, 3, 6]}
@@ -66,55 +68,12 @@ RUNS: dict[str, dict[str, Any]] = {
 def main() -> int:
     out = Path(sys.argv[1]).absolute()
     chosen = sys.argv[2:] or list(RUNS)
-    with hosts(), mps():
+    with namespaces.hosts(RANKS) if HAS_IP else contextlib.nullcontext(), namespaces.mps():
         for name in chosen:
             began = time.monotonic()
             record(out / name, RUNS[name])
             print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     return 0
-
-
-def run(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True)
-
-
-@contextlib.contextmanager
-def hosts() -> Iterator[None]:
-    """One namespace for each rank, all on one bridge; nothing where `ip` is missing."""
-    if not HAS_IP:
-        yield
-        return
-    run("ip", "link", "add", BRIDGE, "type", "bridge")
-    run("ip", "link", "set", BRIDGE, "up")
-    try:
-        for rank in range(RANKS):
-            node = f"node{rank}"
-            run("ip", "netns", "add", node)
-            run("ip", "link", "add", f"fs{rank}", "type", "veth", "peer", "eth0", "netns", node)
-            run("ip", "link", "set", f"fs{rank}", "master", BRIDGE, "up")
-            inside = ("ip", "-n", node)
-            run(*inside, "addr", "add", f"{NETWORK}.{rank + 1}/24", "dev", "eth0")
-            run(*inside, "link", "set", "eth0", "up")
-            run(*inside, "link", "set", "lo", "up")
-        yield
-    finally:
-        for rank in range(RANKS):
-            subprocess.run(["ip", "netns", "del", f"node{rank}"], check=False)
-        subprocess.run(["ip", "link", "del", BRIDGE], check=False)
-
-
-@contextlib.contextmanager
-def mps() -> Iterator[None]:
-    """Lets processes use the GPU at the same time; without it they take turns of milliseconds."""
-    program = shutil.which("nvidia-cuda-mps-control")
-    if program is None:
-        yield
-        return
-    subprocess.run([program, "-d"], check=False)
-    try:
-        yield
-    finally:
-        subprocess.run([program], input=b"quit\n", check=False)
 
 
 def record(folder: Path, plan: dict[str, Any]) -> None:
@@ -142,7 +101,7 @@ def ask(folder: Path, rank: int) -> subprocess.Popen[bytes]:
     """Ask the RAS of the rank's host again and again; without namespaces all have one host."""
     answers = folder / "ras" / f"node{rank}.jsonl"
     answers.parent.mkdir(exist_ok=True)
-    words = [sys.executable, str(Path(__file__).with_name("ras.py")), str(answers)]
+    words = [sys.executable, str(SHARED / "ras.py"), str(answers)]
     if HAS_IP:
         words = ["ip", "netns", "exec", f"node{rank}", *words]
     return subprocess.Popen(words, start_new_session=True)
@@ -165,7 +124,7 @@ def start(folder: Path, plan: dict[str, Any], rank: int) -> subprocess.Popen[byt
     environment = os.environ | {
         "RANK": str(rank),
         "WORLD_SIZE": str(RANKS),
-        "MASTER_ADDR": f"{NETWORK}.1" if HAS_IP else "127.0.0.1",
+        "MASTER_ADDR": namespaces.address_of(0) if HAS_IP else "127.0.0.1",
         "MASTER_PORT": "29500",
         "NCCL_HOSTID": f"node{rank}",
         "NCCL_P2P_DISABLE": "1",

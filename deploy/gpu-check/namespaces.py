@@ -1,0 +1,107 @@
+"""Hosts that are network namespaces: each with a NIC of its own (a veth pair) on one bridge.
+
+Needs Linux, root and iproute2. For `check.py`, and for the recordings of `tests/tools/gpu_ranks`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+
+NETWORK = "10.77.0"
+BRIDGE = "fsbridge"
+BRIDGE_ADDRESS = f"{NETWORK}.254"
+"""Of the root namespace on the bridge: where a service can be reached from all of them."""
+INTERFACE = "eth0"
+BURST, LATENCY = "256kb", "100ms"
+"""Of the token bucket: 7 ms at 300 Mb/s, and what would wait longer than 100 ms is dropped."""
+MPS_SECONDS = 30
+
+
+def run(*words: str) -> None:
+    """Run a program that must succeed; its own words are in the error if it does not."""
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"`{' '.join(words)}` failed: {done.stderr.strip() or done.returncode}")
+
+
+def name_of(number: int) -> str:
+    """The namespace's name, and the name that the host has inside of it."""
+    return f"node{number}"
+
+
+def address_of(number: int) -> str:
+    return f"{NETWORK}.{number + 1}"
+
+
+def veth_of(number: int) -> str:
+    """The end of a host's NIC that is on the bridge."""
+    return f"fs{number}"
+
+
+@contextlib.contextmanager
+def hosts(count: int) -> Iterator[None]:
+    """So many namespaces, all on one bridge; everything is removed at the end."""
+    run("ip", "link", "add", BRIDGE, "type", "bridge")
+    made: list[int] = []
+    try:
+        run("ip", "addr", "add", f"{BRIDGE_ADDRESS}/24", "dev", BRIDGE)
+        run("ip", "link", "set", BRIDGE, "up")
+        for number in range(count):
+            node, veth = name_of(number), veth_of(number)
+            run("ip", "netns", "add", node)
+            made.append(number)
+            run("ip", "link", "add", veth, "type", "veth", "peer", INTERFACE, "netns", node)
+            run("ip", "link", "set", veth, "master", BRIDGE, "up")
+            inside = ("ip", "-n", node)
+            run(*inside, "addr", "add", f"{address_of(number)}/24", "dev", INTERFACE)
+            run(*inside, "link", "set", INTERFACE, "up")
+            run(*inside, "link", "set", "lo", "up")
+        yield
+    finally:
+        for number in made:
+            # With its namespace goes the NIC, though not at once while a process still has it.
+            subprocess.run(["ip", "link", "del", veth_of(number)], check=False, capture_output=True)
+            subprocess.run(["ip", "netns", "del", name_of(number)], check=False)
+        subprocess.run(["ip", "link", "del", BRIDGE], check=False)
+
+
+def words_inside(number: int, command: str, programs: Sequence[str] = ("--uts",)) -> list[str]:
+    """How a shell command is run on such a host, under the host's own name."""
+    node = name_of(number)
+    shell = ["unshare", *programs, "sh", "-c", f"hostname {node} && {command}"]
+    return ["ip", "netns", "exec", node, *shell]
+
+
+def limit_link(number: int, rate: str) -> None:
+    """Let both directions of a host's NIC carry no more than ``rate`` (`300mbit`)."""
+    bucket = ("root", "tbf", "rate", rate, "burst", BURST, "latency", LATENCY)
+    inside = ("tc", "-n", name_of(number))
+    run(*inside, "qdisc", "replace", "dev", INTERFACE, *bucket)
+    run("tc", "qdisc", "replace", "dev", veth_of(number), *bucket)
+
+
+def free_link(number: int) -> None:
+    """Take the limit away; no error where there is none."""
+    for words in (
+        ["tc", "-n", name_of(number), "qdisc", "del", "dev", INTERFACE, "root"],
+        ["tc", "qdisc", "del", "dev", veth_of(number), "root"],
+    ):
+        subprocess.run(words, check=False, capture_output=True)
+
+
+@contextlib.contextmanager
+def mps() -> Iterator[bool]:
+    """Lets processes use the GPU at the same time; without it they take turns of milliseconds."""
+    program = shutil.which("nvidia-cuda-mps-control")
+    if program is None:
+        yield False
+        return
+    subprocess.run([program, "-d"], check=False)
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run([program], input=b"quit\n", check=False, timeout=MPS_SECONDS)
