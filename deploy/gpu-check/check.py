@@ -19,12 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from cost import compared, measure_agents, summary
-from faults import FAULTS, Settings, culprit_of, try_fault, unexpected
-from job import HERE, Job, Plan, facts, running
+from faults import FAULTS, Settings, asking, culprit_of, try_fault, unexpected
+from job import HERE, RANKS, Job, Plan, facts, running
 from namespaces import hosts, mps
 from watch import Agents, Service, serving, watching
 
@@ -49,7 +51,7 @@ def parse() -> argparse.Namespace:
     add("--python", default=sys.executable, help="runs the ranks: one with PyTorch")
     add("--inspector", default="", metavar="LIBRARY", help="NCCL Inspector; default: a stand-in")
     add("--runs", type=int, default=1, help="how often all faults are tried")
-    add("--faults", default="a,b,c", help="a: slow link, b: slow rank, c: stopped rank")
+    add("--faults", default="b,a,c", help="a: slow link, b: slow rank, c: stopped rank")
     add("--rate", default="300mbit", help="of the slow link")
     add("--slow-ms", type=float, default=20.0, help="that the slow rank sleeps in each step")
     add("--healthy", type=float, default=15.0, help="seconds before the first fault")
@@ -107,6 +109,8 @@ def main() -> int:
         print(fault, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # A shell that starts it in the background has it ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     work = Path(tempfile.mkdtemp(prefix="gpu-check-"))
     check = Check(options, work)
     try:
@@ -114,7 +118,7 @@ def main() -> int:
     except KeyboardInterrupt:
         check.say("interrupted")
         return 130
-    except RuntimeError as error:
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         check.found["error"] = str(error)
         check.say(f"failed: {error}")
         return 1
@@ -149,11 +153,7 @@ def run_check(check: Check) -> None:
     words = [options.fabricscope, "shim"]
     shim = subprocess.run(words, check=True, capture_output=True, timeout=60).stdout
     (check.work / "shim/fabricscope_steps.py").write_bytes(shim)
-    with (
-        hosts(8),
-        mps_unless(options.fake),
-        serving(options.fabricscope, check.work / "service", check.logs) as service,
-    ):
+    with hosts(RANKS), nullcontext() if options.fake else mps():
         if options.bare:
             measure_bare(check)
         check.say("ranks start, with the plugin")
@@ -161,17 +161,24 @@ def run_check(check: Check) -> None:
             took = job.wait_for_steps(FIRST_STEPS)
             check.say(f"the job runs: {FIRST_STEPS} steps after {took:.0f} s")
             check.found["machine"] |= facts(check.logs, "watched")
-            service.wait_until_ready()
-            agents_folder = check.work / "agents"
-            program = options.fabricscope
-            with watching(program, service, job, agents_folder, check.logs) as agents:
+            job.check_records()
+            if options.pairs:
+                with watched(check, job, "cost") as (service, agents):
+                    measure_cost(check, service, job, agents)
+            # With a service that has not seen the agents being held.
+            with watched(check, job, "faults") as (service, agents):
                 watch_job(check, service, job, agents)
 
 
-def mps_unless(is_fake: bool) -> Any:  # noqa: ANN401, FBT001 - a context manager of either kind
-    from contextlib import nullcontext  # noqa: PLC0415 - used here alone
-
-    return nullcontext() if is_fake else mps()
+@contextmanager
+def watched(check: Check, job: Job, name: str) -> Iterator[tuple[Service, Agents]]:
+    """A service and agents that know all ranks of the job."""
+    program, folder = check.options.fabricscope, check.work / name
+    with serving(program, folder / "service", check.logs / f"service-{name}.log") as service:
+        service.wait_until_ready()
+        with watching(program, service, job, folder, check.logs) as agents:
+            wait_until_known(check, service, agents)
+            yield service, agents
 
 
 def measure_bare(check: Check) -> None:
@@ -187,17 +194,19 @@ def measure_bare(check: Check) -> None:
     check.save()
 
 
+def measure_cost(check: Check, service: Service, job: Job, agents: Agents) -> None:
+    check.say("agents in turns: held, running")
+    cost = measure_agents(job, agents, service, check.options.turn, check.options.pairs)
+    check.found["agents"] = cost
+    check.say(f"agents cost {cost['difference_percent']} % of a step")
+    check.save()
+
+
 def watch_job(check: Check, service: Service, job: Job, agents: Agents) -> None:
     options = check.options
     start_ns = time.time_ns()
-    wait_until_known(check, service, agents)
-    if options.pairs:
-        check.say("agents in turns: held, running")
-        cost = measure_agents(job, agents, service, options.turn, options.pairs)
-        check.found["agents"] = cost
-        check.say(f"agents cost {cost['difference_percent']} % of a step")
-        check.save()
-    time.sleep(options.healthy)
+    with asking(0, None if options.fake else check.out / "ras-healthy.jsonl"):
+        time.sleep(options.healthy)
     job.check()
     check.found["unexpected"] = unexpected(service.incidents(start_ns))
     try_faults(check, service, job)
@@ -232,6 +241,8 @@ def try_faults(check: Check, service: Service, job: Job) -> None:
     for run in range(options.runs):
         for letter in letters:
             fault, rank = FAULTS[letter], culprit_of(letter, run)
+            if check.found["faults"]:
+                time.sleep(options.quiet)
             if not check.is_time_for(fault.patience_seconds):
                 check.say(f"no time for fault {letter} of run {run + 1}")
                 check.found.setdefault("left_out", []).append(f"{run + 1}{letter}")
@@ -242,7 +253,6 @@ def try_faults(check: Check, service: Service, job: Job) -> None:
             check.found["faults"].append(done)
             check.save()
             check.say(line_of(done))
-            time.sleep(options.quiet)
 
 
 def find_plugin(check: Check) -> str:
@@ -320,7 +330,7 @@ def table(found: dict[str, Any]) -> str:
             f"agents: {difference} % of a step (standard error {error}; target {TARGET_PERCENT}), "
             f"{cost['agent_cores']} cores each, service {cost['service_cores']} cores"
         )
-        if bare := found.get("bare"):
+        if (bare := found.get("bare")) and found["plugin"]:
             plugin = compared([[bare["mean_ms"]]], [[cost["without"]["mean_ms"]]])
             lines.append(
                 f"plugin: step {bare['mean_ms']} ms without, {cost['without']['mean_ms']} ms with: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -20,6 +21,10 @@ BEFORE_NS = 5_000_000_000
 """A verdict may date the trouble a moment before it: from the last step that was as usual."""
 
 
+RAS_CHARACTERS_MAX = 4000
+"""Of RAS's last answer, in the result; all answers are in a file of their own."""
+
+
 class Fault(NamedTuple):
     """A kind of fault, and what a right verdict about it says."""
 
@@ -31,8 +36,8 @@ class Fault(NamedTuple):
 
 
 FAULTS = {
-    "a": Fault("a", "link limited to {rate} both ways", ("slow_link",), 45.0),
-    "b": Fault("b", "rank sleeps {slow_ms:g} ms a step", ("straggler",), 45.0),
+    "a": Fault("a", "link limited to {rate} both ways", ("slow_link",), 60.0),
+    "b": Fault("b", "rank sleeps {slow_ms:g} ms a step", ("straggler",), 75.0),
     "c": Fault("c", "process stopped (SIGSTOP)", ("hang",), 60.0),
 }
 CULPRITS = {"a": (3, 6, 1), "b": (5, 2, 4), "c": (6, 3, 2)}
@@ -129,6 +134,23 @@ def asking(node: int, answers: Path | None) -> Iterator[None]:
         end_all([process], 0.0, None)
 
 
+def said_by_ras(answers: Path) -> dict[str, Any]:
+    """RAS's answers in short: how many, how many failed, the slowest, and the last one as text."""
+    if not answers.exists():
+        return {}
+    found = []
+    for line in answers.read_text("utf-8", "replace").splitlines():
+        with contextlib.suppress(ValueError):  # its writer was killed in the middle of the last
+            found.append(json.loads(line))
+    texts = [one["said"] for one in found if one["format"] == "text" and not one["error"]]
+    return {
+        "answers": len(found),
+        "failed": sum(bool(one["error"]) for one in found),
+        "slowest_seconds": max((one["took_s"] for one in found), default=None),
+        "last_text": "".join(texts[-1])[-RAS_CHARACTERS_MAX:] if texts else "",
+    }
+
+
 class Watched:
     """The verdicts on one fault, as they come."""
 
@@ -183,7 +205,8 @@ def try_fault(
     if fault.letter == "c" and not watched.sightings:
         # What stood still and went on is a verdict of its own.
         watched.look_until(lasted + settings.after_seconds, settings.linger_seconds)
-    return result_of(fault, rank, settings, watched, lasted) | {"job_verdict": said}
+    found = result_of(fault, rank, settings, watched, lasted)
+    return found | {"job_verdict": said, "ras": said_by_ras(ras) if ras else {}}
 
 
 def result_of(

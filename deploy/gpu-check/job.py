@@ -19,6 +19,8 @@ RANKS = 8
 STEPS_AHEAD = 20
 """Ranks are at most a step apart: all of them see the end in time."""
 END_SECONDS = 20.0
+RECORDS_SECONDS = 10.0
+"""Until the plugin's first lines: it writes ten times a second."""
 START_SECONDS = 180.0
 POLL_SECONDS = 0.1
 LAST_WORDS = 2000
@@ -59,7 +61,7 @@ def environment_of(plan: Plan, folder: Path, rank: int) -> dict[str, str]:
         "FABRICSCOPE_JOB": plan.name,
         "FABRICSCOPE_STEPS": str(folder / node),
         "GPU_CHECK_FOLDER": str(folder),
-        "PYTHONPATH": str(plan.shim),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(plan.shim), os.environ.get("PYTHONPATH")))),
         "PYTHONUNBUFFERED": "1",
         "NCCL_HOSTID": node,
         "NCCL_P2P_DISABLE": "1",
@@ -148,6 +150,21 @@ class Job:
                 )
             time.sleep(POLL_SECONDS)
         return time.monotonic() - began
+
+    def check_records(self) -> None:
+        """Raise an error with NCCL's own words if the plugin writes nothing."""
+        ends = time.monotonic() + RECORDS_SECONDS
+        while missing := [rank for rank in range(RANKS) if not self._has_records(rank)]:
+            if time.monotonic() > ends:
+                said = self.folder / name_of(missing[0]) / "nccl_debug.log"
+                lines = said.read_text("utf-8", "replace").splitlines() if said.exists() else []
+                told = "\n".join(one for one in lines if "PROFILER" in one.upper())
+                raise RuntimeError(f"the plugin wrote nothing for ranks {missing}; NCCL:\n{told}")
+            time.sleep(POLL_SECONDS)
+
+    def _has_records(self, rank: int) -> bool:
+        folder = self.folder / name_of(rank) / "inspector"
+        return any(path.stat().st_size for path in folder.iterdir())
 
     def steps_between(self, start_ns: int, end_ns: int) -> list[float]:
         """How long each step took that lies within these times, in milliseconds."""

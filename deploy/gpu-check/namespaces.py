@@ -6,9 +6,11 @@ Needs Linux, root and iproute2. For `check.py`, and for the recordings of `tests
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 NETWORK = "10.77.0"
 BRIDGE = "fsbridge"
@@ -18,6 +20,7 @@ INTERFACE = "eth0"
 BURST, LATENCY = "256kb", "100ms"
 """Of the token bucket: 7 ms at 300 Mb/s, and what would wait longer than 100 ms is dropped."""
 MPS_SECONDS = 30
+LOCK_FILE = Path("/run/fabricscope-gpu-check.lock")
 
 
 def run(*words: str) -> None:
@@ -44,34 +47,49 @@ def veth_of(number: int) -> str:
 @contextlib.contextmanager
 def hosts(count: int) -> Iterator[None]:
     """So many namespaces, all on one bridge; everything is removed at the end."""
-    run("ip", "link", "add", BRIDGE, "type", "bridge")
     made: list[int] = []
-    try:
-        run("ip", "addr", "add", f"{BRIDGE_ADDRESS}/24", "dev", BRIDGE)
-        run("ip", "link", "set", BRIDGE, "up")
-        for number in range(count):
-            node, veth = name_of(number), veth_of(number)
-            run("ip", "netns", "add", node)
-            made.append(number)
-            run("ip", "link", "add", veth, "type", "veth", "peer", INTERFACE, "netns", node)
-            run("ip", "link", "set", veth, "master", BRIDGE, "up")
-            inside = ("ip", "-n", node)
-            run(*inside, "addr", "add", f"{address_of(number)}/24", "dev", INTERFACE)
-            run(*inside, "link", "set", INTERFACE, "up")
-            run(*inside, "link", "set", "lo", "up")
-        yield
-    finally:
-        for number in made:
-            # With its namespace goes the NIC, though not at once while a process still has it.
-            subprocess.run(["ip", "link", "del", veth_of(number)], check=False, capture_output=True)
-            subprocess.run(["ip", "netns", "del", name_of(number)], check=False)
-        subprocess.run(["ip", "link", "del", BRIDGE], check=False)
+    with LOCK_FILE.open("w", encoding="ascii") as lock:
+        # One at a time: another run waits here, and what lies there now is of one that was killed.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if Path(f"/sys/class/net/{BRIDGE}").exists():
+            remove(range(count))
+        try:
+            make(count, made)
+            yield
+        finally:
+            remove(made)
 
 
-def words_inside(number: int, command: str, programs: Sequence[str] = ("--uts",)) -> list[str]:
-    """How a shell command is run on such a host, under the host's own name."""
+def make(count: int, made: list[int]) -> None:
+    """Make the bridge and the hosts; ``made`` gets a number as soon as there is a trace of it."""
+    run("ip", "link", "add", BRIDGE, "type", "bridge")
+    run("ip", "addr", "add", f"{BRIDGE_ADDRESS}/24", "dev", BRIDGE)
+    run("ip", "link", "set", BRIDGE, "up")
+    for number in range(count):
+        node, veth = name_of(number), veth_of(number)
+        run("ip", "netns", "add", node)
+        made.append(number)
+        run("ip", "link", "add", veth, "type", "veth", "peer", INTERFACE, "netns", node)
+        run("ip", "link", "set", veth, "master", BRIDGE, "up")
+        inside = ("ip", "-n", node)
+        run(*inside, "addr", "add", f"{address_of(number)}/24", "dev", INTERFACE)
+        run(*inside, "link", "set", INTERFACE, "up")
+        run(*inside, "link", "set", "lo", "up")
+
+
+def remove(numbers: Iterable[int]) -> None:
+    """Remove these hosts and the bridge, as far as they are there."""
+    for number in numbers:
+        # With its namespace goes the NIC, though not at once while a process still has it.
+        subprocess.run(["ip", "link", "del", veth_of(number)], check=False, capture_output=True)
+        subprocess.run(["ip", "netns", "del", name_of(number)], check=False, capture_output=True)
+    subprocess.run(["ip", "link", "del", BRIDGE], check=False, capture_output=True)
+
+
+def words_inside(number: int, command: str) -> list[str]:
+    """How a shell command is run on such a host, under its name and with mounts of its own."""
     node = name_of(number)
-    shell = ["unshare", *programs, "sh", "-c", f"hostname {node} && {command}"]
+    shell = ["unshare", "--uts", "sh", "-c", f"hostname {node} && {command}"]
     return ["ip", "netns", "exec", node, *shell]
 
 

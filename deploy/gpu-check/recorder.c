@@ -1,7 +1,7 @@
 /* A stand-in for NCCL Inspector: writes one line of JSON for each collective of this process, in the
  * form of Inspector's verbose mode (v4.0), for machines that have NCCL and no Inspector.
  *
- * It has neither Inspector's sequence numbers of events nor its other output modes.
+ * It has neither Inspector's bandwidths and numbers of events nor its other output modes.
  *
  *   cc -O2 -fPIC -shared -pthread -o librecorder.so recorder.c
  *   NCCL_PROFILER_PLUGIN=/path/librecorder.so NCCL_INSPECTOR_DUMP_DIR=/path/folder
@@ -55,11 +55,9 @@ typedef struct {
   };
 } Description;
 
-typedef union {
-  struct {
-    uint64_t gpu_ns;
-  } kernel;
-} StateArguments;
+typedef struct {
+  uint64_t gpu_ns;
+} StateArguments; /* of a kernel's channel; others are not looked at */
 
 typedef int Result;  /* 0: success */
 
@@ -166,12 +164,6 @@ static uint64_t longest_us(const Collective *one) {
 static void write_line(const Collective *one) {
   const Communicator *in = &one->communicator;
   uint64_t took = longest_us(one);
-  bool is_all_reduce = !strcmp(one->function, "AllReduce");
-  bool is_per_rank = !strcmp(one->function, "AllGather") || !strcmp(one->function, "ReduceScatter");
-  double moved = (double)one->bytes * (is_per_rank ? in->ranks : 1);
-  double algorithm = took ? moved / 1e3 / (double)took : 0.0;
-  double others = in->ranks > 1 ? (double)(in->ranks - 1) / in->ranks : 0.0;
-  double bus = algorithm * (is_all_reduce ? 2 * others : is_per_rank ? others : 1.0);
   fprintf(file, "{\"header\":{\"id\":\"0x%llx\",\"comm_name\":\"unknown\",\"rank\":%d,\"n_ranks\":%d,"
           "\"nnodes\":%d},", (unsigned long long)in->id, in->rank, in->ranks, in->nodes);
   fprintf(file, "\"metadata\":{\"inspector_output_format_version\":\"v4.0\","
@@ -179,10 +171,9 @@ static void write_line(const Collective *one) {
           "\"dump_timestamp_us\":%llu,\"hostname\":\"%s\",\"pid\":%d},",
           (unsigned long long)now_us(), host, (int)getpid());
   fprintf(file, "\"coll_perf\":{\"coll\":\"%s\",\"coll_sn\":%llu,\"coll_msg_size_bytes\":%llu,"
-          "\"coll_exec_time_us\":%llu,\"coll_timing_source\":\"%s\",\"coll_algobw_gbs\":%f,"
-          "\"coll_busbw_gbs\":%f,", one->function, (unsigned long long)one->sequence,
-          (unsigned long long)one->bytes, (unsigned long long)took, took ? "kernel_gpu" : "unknown",
-          algorithm, bus);
+          "\"coll_exec_time_us\":%llu,\"coll_timing_source\":\"%s\",", one->function,
+          (unsigned long long)one->sequence, (unsigned long long)one->bytes,
+          (unsigned long long)took, took ? "kernel_gpu" : "unknown");
   write_times(one);
   fputs("}}\n", file);
 }
@@ -343,7 +334,7 @@ static Result record(void *handle, int state, StateArguments *arguments) {
   Channel *channel = handle;
   if (channel->type != EVENT_KERNEL_CHANNEL) return 0;
   channel->record_us = now_us();
-  channel->gpu_stop_ns = arguments->kernel.gpu_ns;
+  channel->gpu_stop_ns = arguments->gpu_ns;
   return 0;
 }
 

@@ -34,11 +34,11 @@ Incident = dict[str, Any]
 class Service:
     """`fabricscope serve` on the bridge, where all namespaces reach it, with a token."""
 
-    def __init__(self, program: str, folder: Path, logs: Path) -> None:
+    def __init__(self, program: str, folder: Path, log: Path) -> None:
         self.url = f"http://{BRIDGE_ADDRESS}:{PORT}"
         self.token_file = folder / "agents.token"
         self._token = secrets.token_urlsafe(32)
-        self._log = logs / "service.log"
+        self._log = log
         folder.mkdir(parents=True)
         agents = secrets.token_urlsafe(32)
         self.token_file.write_text(agents + "\n", "utf-8")
@@ -107,8 +107,7 @@ class Agents:
                 f"for pid in {' '.join(others)}; do mount -t tmpfs -o ro,size=4k none /proc/$pid; "
                 f"done; exec {shlex.quote(program)} agent --config {shlex.quote(str(config))}"
             )
-            words = words_inside(rank, command, ("--uts", "--mount"))
-            self.processes.append(start(words, logs / f"agent-{node}.log"))
+            self.processes.append(start(words_inside(rank, command), logs / f"agent-{node}.log"))
 
     @property
     def running(self) -> int:
@@ -158,8 +157,8 @@ directories = ["{logs}"]
 
 
 @contextlib.contextmanager
-def serving(program: str, folder: Path, logs: Path) -> Iterator[Service]:
-    service = Service(program, folder, logs)
+def serving(program: str, folder: Path, log: Path) -> Iterator[Service]:
+    service = Service(program, folder, log)
     try:
         yield service
     finally:
