@@ -24,7 +24,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from cost import compared, measure_agents, summary
+from cost import measure_agents, summary
 from faults import FAULTS, Settings, asking, culprit_of, try_fault, unexpected
 from job import HERE, RANKS, Job, Plan, facts, running
 from namespaces import hosts, mps
@@ -36,6 +36,10 @@ KNOWN_SECONDS = 40.0
 """Until the service shows the job: agents start, read, and send every five seconds."""
 AFTER_SECONDS = 20.0
 """A verdict on a rank that was stopped is waited for so long after it went on."""
+END_SECONDS = 15.0
+"""Of `--seconds` that are kept for ending everything."""
+FAULT_SECONDS_MIN = 25.0
+"""A fault that would have less is not begun: a verdict by a job's times alone needs some 15."""
 LOG_BYTES_MAX = 1 << 20
 """Of each log that is kept; the end of a longer one."""
 TARGET_PERCENT = 0.5
@@ -65,7 +69,12 @@ def parse() -> argparse.Namespace:
     add("--turn", type=float, default=4.0, help="seconds with, and without, agents in turn")
     add("--pairs", type=int, default=4, help="of such turns; 0: agents' cost is not measured")
     add("--bare", type=float, default=12.0, help="seconds without plugin; 0: not measured")
-    add("--seconds", type=float, default=0.0, help="begin nothing new after so long; 0: no limit")
+    add(
+        "--seconds",
+        type=float,
+        default=0.0,
+        help="be done by then: what does not fit is left out; 0: no limit",
+    )
     add("--fake", action="store_true", help="ranks without GPU and NCCL, to try the check itself")
     add("--keep", action="store_true", help="keep the working folder with all records")
     return parser.parse_args()
@@ -94,9 +103,10 @@ class Check:
         path = self.out / "result.json"
         path.write_text(json.dumps(self.found, indent=1) + "\n", "utf-8")
 
-    def is_time_for(self, seconds: float) -> bool:
-        limit = self.options.seconds
-        return not limit or time.monotonic() - self.began + seconds <= limit
+    def seconds_left(self) -> float:
+        """For a fault, of `--seconds`: without what ending everything takes."""
+        limit: float = self.options.seconds or float("inf")
+        return limit - END_SECONDS - (time.monotonic() - self.began)
 
     def plan(self, plugin: str) -> Plan:
         is_fake = self.options.fake
@@ -238,21 +248,24 @@ def try_faults(check: Check, service: Service, job: Job) -> None:
         options.rate, options.slow_ms, options.linger, AFTER_SECONDS, is_fake=options.fake
     )
     letters = [letter for letter in options.faults.split(",") if letter]
-    for run in range(options.runs):
-        for letter in letters:
-            fault, rank = FAULTS[letter], culprit_of(letter, run)
-            if check.found["faults"]:
-                time.sleep(options.quiet)
-            if not check.is_time_for(fault.patience_seconds):
-                check.say(f"no time for fault {letter} of run {run + 1}")
-                check.found.setdefault("left_out", []).append(f"{run + 1}{letter}")
-                continue
-            check.say(f"run {run + 1}, fault {letter}, rank {rank}")
-            ras = check.out / f"ras-run{run + 1}.jsonl"
-            done = try_fault(fault, rank, service, job, settings, ras) | {"run": run + 1}
-            check.found["faults"].append(done)
-            check.save()
-            check.say(line_of(done))
+    planned = [(run, letter) for run in range(options.runs) for letter in letters]
+    for number, (run, letter) in enumerate(planned):
+        quiet = options.quiet if number else 0.0
+        if check.seconds_left() < quiet + FAULT_SECONDS_MIN:
+            left_out = [f"{run + 1}{letter}" for run, letter in planned[number:]]
+            check.say(f"no time for {', '.join(left_out)}")
+            check.found["left_out"] = left_out
+            return
+        time.sleep(quiet)
+        rank = culprit_of(letter, run)
+        check.say(f"run {run + 1}, fault {letter}, rank {rank}")
+        patience = min(FAULTS[letter].patience_seconds, check.seconds_left())
+        fault = FAULTS[letter]._replace(patience_seconds=patience)
+        ras = check.out / f"ras-run{run + 1}.jsonl"
+        done = try_fault(fault, rank, service, job, settings, ras) | {"run": run + 1}
+        check.found["faults"].append(done)
+        check.save()
+        check.say(line_of(done))
 
 
 def find_plugin(check: Check) -> str:
@@ -304,9 +317,21 @@ def seconds_of(number: float | None) -> str:
     return "none" if number is None else f"{number:.1f} s"
 
 
+def answer_of(done: dict[str, Any]) -> str:
+    """The verdicts on a fault in a word."""
+    if done["accused_others"]:
+        return "WRONG: accuses another host"
+    if done["right_verdict_seconds"] is not None:
+        return "right"
+    if not done["verdicts"]:
+        return "no verdict"
+    names_it = any(one["culprit"].get("host") == done["host"] for one in done["verdicts"])
+    return "another cause" if names_it else "names no culprit"
+
+
 def line_of(done: dict[str, Any]) -> str:
     right, first = done["right_verdict_seconds"], done["first_verdict_seconds"]
-    word = "right" if right is not None else "none" if first is None else "WRONG"
+    word = answer_of(done)
     said = done["verdicts"][0] if done["verdicts"] else {}
     what = f"{said['cause']} {said['confidence']:.2f}: {said['summary']}" if said else ""
     return f"first verdict {seconds_of(first)}, right one {seconds_of(right)} ({word}) {what}"
@@ -319,8 +344,9 @@ def table(found: dict[str, Any]) -> str:
         first, right = (
             seconds_of(done[name]) for name in ("first_verdict_seconds", "right_verdict_seconds")
         )
-        said = done["verdicts"][0]["summary"] if done["verdicts"] else "no verdict"
-        lines.append(f"{what:<35} {done['rank']:<5} {first:<9} {right:<9} {said}")
+        said = done["verdicts"][0]["summary"] if done["verdicts"] else ""
+        lines.append(f"{what:<35} {done['rank']:<5} {first:<9} {right:<9} {answer_of(done)}")
+        lines += [f"    {said}"] if said else []
         lines += [f"    accused another: {one['summary']}" for one in done["accused_others"]]
     for one in found.get("unexpected", []):
         lines.append(f"before any fault: {one['summary']}")
@@ -330,11 +356,12 @@ def table(found: dict[str, Any]) -> str:
             f"agents: {difference} % of a step (standard error {error}; target {TARGET_PERCENT}), "
             f"{cost['agent_cores']} cores each, service {cost['service_cores']} cores"
         )
-        if (bare := found.get("bare")) and found["plugin"]:
-            plugin = compared([[bare["mean_ms"]]], [[cost["without"]["mean_ms"]]])
+        bare, beside = found.get("bare", {}).get("mean_ms"), cost["without"].get("mean_ms")
+        if bare and beside and found["plugin"]:
+            percent = (beside / bare - 1) * 100
             lines.append(
-                f"plugin: step {bare['mean_ms']} ms without, {cost['without']['mean_ms']} ms with: "
-                f"{plugin['difference_percent']} % (two jobs, one after the other)"
+                f"plugin: step {bare} ms without, {beside} ms with: {percent:.2f} % "
+                "(two jobs, one after the other)"
             )
     return "\n".join(lines)
 

@@ -321,3 +321,25 @@ def test_what_ras_said_is_told_in_short(faults: ModuleType, tmp_path: Path) -> N
         "slowest_seconds": 3.0,
         "last_text": "OK\nErrors: rank 3\n",
     }
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({}, "no verdict"),
+        ({"verdicts": [{"culprit": {"job": "gpu-check"}}]}, "names no culprit"),
+        ({"verdicts": [{"culprit": {"host": "node3"}}]}, "another cause"),
+        ({"verdicts": [{}], "right_verdict_seconds": 9.0}, "right"),
+        (
+            {"verdicts": [{}], "right_verdict_seconds": 9.0, "accused_others": [{}]},
+            "WRONG: accuses another host",
+        ),
+    ],
+)
+def test_an_innocent_accused_is_never_called_right(
+    faults: ModuleType, changed: dict[str, Any], word: str
+) -> None:
+    assert faults is not None  # its folder is on the path
+    check = importlib.import_module("check")
+    nothing: dict[str, Any] = {"host": "node3", "verdicts": [], "accused_others": []}
+    assert check.answer_of(nothing | {"right_verdict_seconds": None} | changed) == word
