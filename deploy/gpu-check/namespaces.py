@@ -117,9 +117,13 @@ def mps() -> Iterator[bool]:
     if program is None:
         yield False
         return
-    subprocess.run([program, "-d"], check=False)
+    # A daemon: with our output in its hands, a caller that waits for the end of that waits for it.
+    silent = subprocess.DEVNULL
+    subprocess.run([program, "-d"], check=False, stdout=silent, stderr=silent)
     try:
         yield True
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run([program], input=b"quit\n", check=False, timeout=MPS_SECONDS)
+            subprocess.run(
+                [program], input=b"quit\n", check=False, timeout=MPS_SECONDS, stdout=silent
+            )
