@@ -422,10 +422,19 @@ class Simulation:
             collectives=[block for blocks, _ in drained for block in blocks],
             steps=[block for _, blocks in drained for block in blocks],
             dumps=self._dump_hangs(),
+            standing=self._standing(),
             happenings=happenings,
             clock_offset_s=self._clock_s + self._drifted_s + self.world.host_clock_offset_s,
             reporting=~(lost | self.world.host_agent_is_dead | self.world.host_is_down),
         )
+
+    def _standing(self) -> list[HangDump]:
+        """What each job that hangs would show if it were asked now."""
+        return [
+            HangDump(job.name, self.now_s, job.pending(None if turn is None else turn.end_s))
+            for job, turn in zip(self._jobs, self._turns, strict=True)
+            if job.status(self.now_s).hung_since_s is not None
+        ]
 
     def _dump_hangs(self) -> list[HangDump]:
         """Flight Recorder dumps: one for each hang, when the watchdog's time is over."""

@@ -225,6 +225,8 @@ class Snapshot:
     """For each host: its clock minus the true time, now."""
     reporting: Bools
     """For each host: whether its agent's batch of this tick arrives."""
+    standing: list[HangDump] = field(default_factory=list)
+    """The same as `dumps` of every job that hangs, at each tick: what a process could be asked."""
 
     def host_unix_ns(self, host: int | Ints, time_s: float | Floats) -> NDArray[np.int64]:
         """True seconds as times of these hosts' clocks (broadcast)."""

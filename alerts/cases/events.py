@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from alerts.cases.names import NameBook, NameKind
 from alerts.cases.times import TimeShift
 from alerts.detectors.crash import DOUBTFUL, HOST_ADDRESS, KERNEL, LAST_WORDS
 from alerts.detectors.gpu_error import XID_EVENT
 from alerts.detectors.link_flap import EVENTS as LINK_EVENTS
 from alerts.detectors.mismatch import TIMED_OUT
-from collector.contract.communicator import HOST, PID, RANK
+from collector.contract.communicator import COMMUNICATOR, HOST, PID, RANK
 from collector.contract.model import Event
+from collector.contract.ras import RAS, REPORT, decode_text, encode_report
 from collector.contract.verdict import Reason
 
-KINDS = frozenset({*LINK_EVENTS, "link_rate", "burst", XID_EVENT, LAST_WORDS, HOST_ADDRESS})
+KINDS = frozenset({*LINK_EVENTS, "link_rate", "burst", XID_EVENT, LAST_WORDS, HOST_ADDRESS, RAS})
 """Kinds of events that a detector reads; others are dropped."""
 WORDS = frozenset({*KERNEL, *DOUBTFUL, TIMED_OUT})
 """Last words that a detector tells from others; of the rest it sees which are alike."""
@@ -42,6 +45,7 @@ class EventScrub:
             "gpu": digits,
             RANK: digits,
             PID: self._pid,
+            COMMUNICATOR: self._communicator,
         }
         self._attributes: Mapping[str, Rename] = {
             "xid": digits,
@@ -58,6 +62,7 @@ class EventScrub:
             "place": lambda text: names.name(NameKind.PATH, text),
             "peer": lambda text: names.name(NameKind.ADDRESS, text.lower()),
             "address": lambda text: names.name(NameKind.ADDRESS, text.lower()),
+            REPORT: self._report,
         }
 
     def events(self, events: Sequence[Event]) -> list[Event]:
@@ -71,6 +76,25 @@ class EventScrub:
             message=self._names.name(NameKind.LINE, event.message),
             attributes=renamed(event.attributes, self._attributes),
         )
+
+    def _communicator(self, text: str) -> str:
+        return self._names.name(NameKind.COMMUNICATOR, text)
+
+    def _report(self, text: str) -> str:
+        """What RAS says of ranks, without addresses and processes."""
+        report = decode_text(text)
+        if report is None:
+            return ""
+        odd = [
+            msgspec.structs.replace(
+                one,
+                address="",
+                pid=0,
+                waits_in=self._communicator(one.waits_in) if one.waits_in else "",
+            )
+            for one in report.odd
+        ]
+        return encode_report(msgspec.structs.replace(report, odd=tuple(odd), nccl=""))
 
     def _pid(self, text: str) -> str:
         return str(self._names.pid(int(text))) if digits(text) else ""

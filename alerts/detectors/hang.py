@@ -7,17 +7,20 @@ until a watchdog kills the job half an hour later.
 *Signal.* No rank has completed anything for several seconds and several steps, while the agents of
 its hosts report and its GPUs have stopped computing without becoming idle. Then the culprit, by the
 first evidence that there is: a GPU with an error that is fatal, or that cannot be read; a port of a
-rank that is down; dumps of the Flight Recorder (`alerts.signals.blocked`); GPUs that are idle while
-all others wait inside of a collective, on a host whose processes use no CPU; a GPU that draws far
-less than all others that wait; a host that fell silent when the job stopped. A job whose GPUs all
-wait alike for half a minute is stalled, without a culprit.
+rank that is down; NCCL's RAS (`alerts.signals.ras`) and dumps of the Flight Recorder
+(`alerts.signals.blocked`), each the witness of the other; GPUs that are idle while all others wait
+inside of a collective, on a host whose processes use no CPU; a GPU that draws far less than all
+others that wait; a host that fell silent when the job stopped. A job whose GPUs all wait alike for
+half a minute is stalled, without a culprit.
 
 *Assumptions.* A GPU that waits in a collective spins: it counts as utilised and draws more than an
-idle one. Clocks of agents and service agree to within seconds.
+idle one. Clocks of agents and service agree to within seconds. By RAS: where nothing is launched,
+a rank that has launched less than most is what they wait for.
 
-*Misses.* A job without GPU readings and without dumps. A rank that spins by itself and looks like
-those that wait. A checkpoint that one rank writes alone for minutes looks like a rank that does not
-launch, so one idle GPU on a busy host is named only after two minutes.
+*Misses.* A job without GPU readings, without RAS and without dumps. A rank that spins by itself and
+looks like those that wait. A checkpoint that one rank writes alone for minutes looks like a rank
+that does not launch, so one idle GPU on a busy host is named only after two minutes. By RAS alone:
+a kernel that never ends, sends and receives, and a rank that makes a call which no other makes.
 
 *Reference.* Missing ranks of the wavefront group: NVIDIA's resiliency extension, attribution by
 Flight Recorder. Not launched against launched and not finished: Aegis (NSDI'25). High utilisation
@@ -34,6 +37,7 @@ import numpy as np
 from alerts.detectors.crash import LAST_WORDS
 from alerts.finding import Finding, Suspect
 from alerts.signals.blocked import Blame, blame
+from alerts.signals.ras import Waited, waited_for
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Rank, Window
 from alerts.window.statistics import median_known
@@ -90,6 +94,11 @@ XIDS_FATAL = frozenset(
 """That end a process or need a reset, by NVIDIA's catalogue of XIDs."""
 ACCOMPLICES_MAX = 64
 """Names that a finding lists."""
+MOVED_NS_MIN = 2 * NS
+"""A completion so long after RAS saw the last launch contradicts it: the job moves. Less is within
+what clocks differ by."""
+RAS_GONE_STRENGTH, RAS_BEHIND_STRENGTH, AGREED_STRENGTH = 0.9, 0.75, 0.97
+"""Of a rank that does not answer, of one that is behind and alive, and where dumps say the same."""
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +135,14 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
     communicators: tuple[str, ...] = ()
     unread: tuple[int, ...] = ()
     is_unsure: bool = False
+    since_ns: int = 0
+    """When nothing moved any more, where this evidence shows it; 0: it does not."""
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """The accused ranks."""
+        everyone = (self.culprit, *self.accomplices)
+        return frozenset(one.rank for one in everyone if one.rank is not None)
 
 
 def detect(window: Window) -> list[Finding]:
@@ -137,9 +154,11 @@ def detect(window: Window) -> list[Finding]:
 
 
 def detect_dumped(window: Window, job: JobWindow) -> Finding | None:
-    """What has hung where its dumps alone can show it: the records of a capture simply end."""
-    named = by_dumps(job, window)
+    """What has hung where its own words alone can show it: the records of a capture simply end."""
+    named = by_witnesses(window, job)
     times = [pending.time_ns for pending in job.pending if pending.time_ns]
+    if named is not None and named.since_ns:
+        times.append(named.since_ns)
     if named is None or not times:
         return None
     records = job.records
@@ -153,26 +172,35 @@ def detect_dumped(window: Window, job: JobWindow) -> Finding | None:
 def detect_live(window: Window, job: JobWindow) -> Finding | None:
     stopped = stop_of(window, job)
     if stopped is None:
-        # Without any reading of its GPUs a job that stands looks like one whose records were lost.
-        return detect_dumped(window, job) if job.is_running and not has_gpus(window, job) else None
+        return detect_by_words(window, job) if job.is_running else None
     if not is_waiting(window, stopped):
         # Half of a small job may never have launched, and then most of it does not wait.
-        named = by_dumps(job, window, stopped) if some_wait(window, stopped) else None
+        named = by_witnesses(window, job, stopped) if some_wait(window, stopped) else None
         if named is None:
             return None
         return to_finding(window, job, named, stopped.since_ns, window.to_ns)
     named = (
         by_error(window, job, stopped)
         or by_link(window, job, stopped)
-        or by_dumps(job, window, stopped)
+        or by_witnesses(window, job, stopped)
         or by_idle(window, job, stopped)
         or by_power(window, job, stopped)
         or by_silence(window, job, stopped)
-        or unnamed(window, stopped)
+        or unnamed(window, job, stopped)
     )
     if named is None:
         return None
     return to_finding(window, job, named, stopped.since_ns, window.to_ns)
+
+
+def detect_by_words(window: Window, job: JobWindow) -> Finding | None:
+    """The same where records and GPUs do not show that it stands: by RAS, or by dumps alone."""
+    # Without any reading of its GPUs a job that stands looks like one whose records were lost.
+    found = detect_dumped(window, job) if not has_gpus(window, job) else None
+    named = by_ras(window, job) if found is None else None
+    if named is None:
+        return found
+    return to_finding(window, job, named, named.since_ns, window.to_ns)
 
 
 def has_gpus(window: Window, job: JobWindow) -> bool:
@@ -337,6 +365,97 @@ def by_link(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
     )
 
 
+def by_witnesses(window: Window, job: JobWindow, stopped: Stopped | None = None) -> Named | None:
+    """Ranks that RAS or dumps show to be waited for: both, if both speak."""
+    ras, dumps = by_ras(window, job, stopped), by_dumps(job, window, stopped)
+    if ras is None or dumps is None:
+        return ras or dumps
+    evidence = (*dumps.evidence, *ras.evidence)
+    if not dumps.ranks or not ras.ranks:
+        chosen = dumps if dumps.ranks else ras
+        return msgspec.structs.replace(chosen, evidence=evidence)
+    if dumps.ranks == ras.ranks:
+        reason = ras.reason if dumps.reason is Reason.UNKNOWN else dumps.reason
+        return msgspec.structs.replace(
+            dumps, reason=reason, strength=AGREED_STRENGTH, evidence=evidence, unread=(),
+            is_unsure=False,
+        )  # fmt: skip
+    differ = [
+        msgspec.structs.replace(one, text=f"{one.text} (dumps differ)") for one in ras.evidence
+    ]
+    return msgspec.structs.replace(
+        dumps,
+        evidence=(*dumps.evidence, *differ),
+        suspects=tuple(Suspect(culprit=one.culprit, share=0.5) for one in (dumps, ras)),
+    )
+
+
+def by_ras(window: Window, job: JobWindow, stopped: Stopped | None = None) -> Named | None:
+    """Ranks that NCCL's RAS shows to be gone, or behind all others, while nothing moves."""
+    waited = waited_for(window, job, stopped.for_ns if stopped is not None else 0)
+    if waited is None or not waited.ranks or has_moved(job, waited.since_ns + MOVED_NS_MIN):
+        return None
+    idle = idle_gpus(window, job)
+    if idle and all(idle.values()):
+        return None  # its GPUs are all idle: it has ended, or does something else
+    own = [idle[rank] for rank in waited.ranks if rank in idle]
+    if not waited.are_gone and own and not all(own):
+        return None  # it is behind, and its GPU works or waits as well: it is a victim, or at work
+    evidence = ras_evidence(job, waited)
+    if not waited.is_one_place:
+        culprits = [job.culprit(rank) for rank in waited.ranks]
+        share = 1 / len(culprits)
+        named = Named(
+            culprit=Culprit(),
+            reason=Reason.UNKNOWN,
+            strength=0.6,
+            evidence=(evidence,),
+            suspects=tuple(Suspect(culprit=one, share=share) for one in culprits),
+        )
+    else:
+        is_sure = waited.are_gone or bool(own)
+        strength = RAS_GONE_STRENGTH if is_sure else RAS_BEHIND_STRENGTH
+        named = named_ranks(job, list(waited.ranks), Reason.NOT_LAUNCHED, strength, (evidence,))
+    return msgspec.structs.replace(
+        named,
+        communicators=waited.communicators[:ACCOMPLICES_MAX],
+        since_ns=waited.since_ns,
+    )
+
+
+def has_moved(job: JobWindow, since_ns: int) -> bool:
+    """Whether any rank has completed something since."""
+    records = job.records
+    exits = (records.exit_ns[records.timed()], job.operations.last_exit_ns)
+    return any(len(one) and int(one.max()) > since_ns for one in exits)
+
+
+def idle_gpus(window: Window, job: JobWindow) -> dict[int, bool]:
+    """By rank whether its GPU is idle now, where it was read lately and has no other rank."""
+    rows: dict[int, list[int]] = {}
+    for number, rank in job.ranks.items():
+        row = window.gpus.row_of.get((rank.host, rank.gpu)) if rank.gpu is not None else None
+        if row is not None and window.gpus.seen_ns[row] >= window.to_ns - FRESH_NS:
+            rows.setdefault(row, []).append(number)
+    if not rows:
+        return {}
+    values = window.gpus.values("utilization_ratio")
+    found = {}
+    for row, ranks in rows.items():
+        known = values[row][~np.isnan(values[row])]
+        if len(ranks) == 1 and len(known):
+            found[ranks[0]] = bool(known[-1] < IDLE_RATIO)
+    return found
+
+
+def ras_evidence(job: JobWindow, waited: Waited) -> Evidence:
+    return Evidence(
+        metric="fabric_job_ras_standing_seconds", text=waited.text,
+        value=waited.standing_ns / NS, unit="seconds", from_ns=waited.since_ns,
+        to_ns=waited.time_ns, labels={"job": job.job},
+    )  # fmt: skip
+
+
 def by_dumps(job: JobWindow, window: Window, stopped: Stopped | None = None) -> Named | None:
     """Ranks that the job's own recorders show to be waited for."""
     found = blame(job)
@@ -485,14 +604,17 @@ def by_silence(window: Window, job: JobWindow, stopped: Stopped) -> Named | None
     return named_ranks(job, ranks, Reason.NOT_LAUNCHED, 0.7, (evidence,))
 
 
-def unnamed(window: Window, stopped: Stopped) -> Named | None:
+def unnamed(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
     """After half a minute: that the job has stopped, without a culprit."""
     if stopped.for_ns < max(UNNAMED_NS_MIN, PAUSES_MIN * stopped.longest_ns):
         return None
     seconds, usual = stopped.for_ns / NS, stopped.longest_ns / NS
     text = f"no rank has completed anything for {seconds:.0f} s; it never took over {usual:.2g} s"
-    evidence = evidence_at(window, stopped, "collective_pause", text, seconds, usual)
-    return Named(culprit=Culprit(), reason=Reason.UNKNOWN, strength=0.6, evidence=(evidence,))
+    evidence = [evidence_at(window, stopped, "collective_pause", text, seconds, usual)]
+    waited = waited_for(window, job)
+    if waited is not None and not waited.ranks:
+        evidence.append(ras_evidence(job, waited))
+    return Named(culprit=Culprit(), reason=Reason.UNKNOWN, strength=0.6, evidence=tuple(evidence))
 
 
 # The finding -------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from api.jobs.correlate.windows import (
 )
 from collector.contract.communicator import COMMUNICATOR, PROCESS_GROUP
 from collector.contract.model import Event
+from collector.contract.ras import RAS
 from collector.contract.units import NS
 from collector.parsing.last_words import HOST_ADDRESS, LAST_WORDS
 
@@ -37,6 +38,8 @@ STEP_SECONDS_MIN = 0.01
 CELLS = 4_000
 
 SAID = (LAST_WORDS, HOST_ADDRESS)
+AFTER_THE_END = (*SAID, RAS)
+"""Kinds of events that count although the records have ended: a job that hangs makes none."""
 
 SPAN_SQL = """
     SELECT toUnixTimestamp64Nano(toDateTime64(min(time), 9)) AS from_ns,
@@ -87,7 +90,7 @@ def window_of(
         ports=read_ports(reader, None, grid, samples),
         gpus=read_gpus(reader, grid, samples),
         hosts=read_hosts(reader, grid, samples),
-        events=[*events_within(store, from_ns, to_ns), *said],
+        events=[*events_within(store, from_ns, to_ns), *said, *answers_of(store, analyses, asked)],
         is_live=False,
     )
 
@@ -138,8 +141,21 @@ def span_of_readings(store: ThrowAwayStore) -> tuple[int, int]:
 
 def events_within(store: ThrowAwayStore, from_ns: int, to_ns: int) -> list[Event]:
     """As the service's windows have them: in order of time, and past EVENTS_MAX the newest."""
-    events = store.events(without=(COMMUNICATOR, PROCESS_GROUP, *SAID))
+    events = store.events(without=(COMMUNICATOR, PROCESS_GROUP, *AFTER_THE_END))
     return [event for event in events if from_ns <= event.time_ns <= to_ns][-EVENTS_MAX:]
+
+
+def answers_of(
+    store: ThrowAwayStore, analyses: Sequence[Analysis], asked: TimeRange | None
+) -> list[Event]:
+    """What NCCL's RAS said of these jobs' communicators, whenever it was saved."""
+    names = {name for analysis in analyses for name, _ in analysis.job.job_ranks}
+    return [
+        event
+        for event in store.events((RAS,))
+        if event.labels.get(COMMUNICATOR) in names
+        and (asked is None or asked.from_ns <= event.time_ns <= asked.to_ns)
+    ]
 
 
 def job_window(

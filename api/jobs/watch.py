@@ -105,6 +105,8 @@ class JobWatch:
         self._inventory = inventory
         self._members: dict[MemberKey, Member] = {}
         self._events: dict[tuple[str, str, str], Event] = {}
+        self._heard: dict[str, int] = {}
+        """By communicator: when an event last told of it. Bounded by what one look reads."""
         self._ranks: dict[tuple[str, int], int] = {}
         self._revisions: dict[str, int] = {}
         self._jobs: dict[str, JobFound] = {}
@@ -138,7 +140,8 @@ class JobWatch:
         seen = read_members(self._store, since_ns)
         # Agents may have reported more of a job's hosts since the last look.
         news = self._add_members(seen) or is_full
-        news = self._add_events(read_events(self._store, since_ns)) or news
+        told = read_events(self._store, since_ns)
+        news = self._add_events(told) or news
         ranks = read_marked_ranks(self._store, since_ns)
         news = news or bool(ranks.keys() - self._ranks.keys())
         self._ranks.update(ranks)
@@ -147,7 +150,7 @@ class JobWatch:
         if (news or revisions != self._revisions) and (self._members or self._events):
             self._infer([job for job in running if not is_inferred(job)], now)
         self._revisions = revisions
-        self._touch(seen, now)
+        self._touch(seen, told, now)
         self._inventory.jobs.end_quiet(now - QUIET)
         self._forget(now)
 
@@ -242,8 +245,13 @@ class JobWatch:
             ended_ns=nanoseconds(job.ended_at) if job.ended_at else None,
         )
 
-    def _touch(self, seen: Iterable[Member], now: dt.datetime) -> None:
+    def _touch(self, seen: Iterable[Member], told: Iterable[Event], now: dt.datetime) -> None:
+        """Note when each job was last heard of: by a record, or by an event about its ranks."""
         latest = last_times(seen)
+        for event in told:
+            communicator = event.labels.get(words.COMMUNICATOR, "")
+            latest[communicator] = max(latest.get(communicator, 0), event.time_ns)
+            self._heard[communicator] = max(self._heard.get(communicator, 0), event.time_ns)
         times: dict[str, dt.datetime] = {}
         for name, job in self._jobs.items():
             last_ns = max(latest.get(each.communicator, 0) for each in job.communicators)
@@ -253,11 +261,13 @@ class JobWatch:
 
     def _forget(self, now: dt.datetime) -> None:
         limit, latest = nanoseconds(now - QUIET), last_times(self._members.values())
+        self._heard = {name: last_ns for name, last_ns in self._heard.items() if last_ns >= limit}
         quiet = [
             name
             for name, job in self._jobs.items()
             if max(latest.get(each.communicator, each.last_ns) for each in job.communicators)
             < limit
+            and not any(each.communicator in self._heard for each in job.communicators)
         ]
         if not quiet:
             return

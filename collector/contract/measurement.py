@@ -75,7 +75,10 @@ KINDS: Final = {
     MeasurementKind.RAS_STATUS: KindFacts(
         title="NCCL's RAS status",
         decides="ranks that died, ranks that wait and a network that does not answer",
-        by_hand="on a host of the job, `ncclras -v` (NCCL 2.24 and later)",
+        by_hand=(
+            "nothing to do where agents read it (`nccl_ras`); else `ncclras -v` on a host of the "
+            "job (NCCL 2.24 and later)"
+        ),
     ),
     MeasurementKind.PROBE: KindFacts(
         title="a probe between two hosts",

@@ -28,6 +28,7 @@ from collector.doors.commands import Output, recorded_as, run_command
 from collector.doors.fetch import Fetcher
 from collector.doors.netlink import LinkNews, LinkSocket
 from collector.doors.nvml import LiveNvml, Nvml, ReplayedNvml
+from collector.doors.ras import ask_status
 from collector.doors.sockets import (
     Datagram,
     DatagramSocket,
@@ -373,6 +374,12 @@ class Host:
         if self._fetcher is None:
             return self.read(f"http/{quote(url, safe='')}")
         return self._fetcher.fetch(url, seconds)
+
+    def ras_status(self, address: str, seconds: float) -> bytes:
+        """What NCCL's RAS answers there; on a captured tree the file `ras/<address, quoted>`."""
+        if not self._is_live:
+            return self.read(f"ras/{quote(address, safe='')}", RECORDING_BYTES_MAX)
+        return ask_status(address, seconds)
 
     # Programs, and switches ------------------------------------------------------------------
 

@@ -2,9 +2,9 @@
 
 A `Reporter` is every production agent at once: the same series, records and events by the same
 names, in the same wire format, by each host's own clock, of the sources `ethtool`,
-`flight_recorder`, `host`, `ib_sysfs`, `links`, `nccl_debug`, `nccl_inspector`, `netdev`, `nvml` and
-`steps`; and the agent that polls the switches, by `snmp` or `ib_fabric`
-(`simulator.readings.poller`). It does not send the agents' metrics about themselves
+`flight_recorder`, `host`, `ib_sysfs`, `links`, `nccl_debug`, `nccl_inspector`, `nccl_ras` (of jobs
+that hang), `netdev`, `nvml` and `steps`; and the agent that polls the switches, by `snmp` or
+`ib_fabric` (`simulator.readings.poller`). It does not send the agents' metrics about themselves
 (`fabric_agent_…`, but for named absences), nor what `bursts` and `configuration` would find.
 
 A dead agent reads and sends nothing. When it is back it reads what ranks have written into their
@@ -32,6 +32,7 @@ from simulator.readings.machines import GpuSection, HostSection, XidSection
 from simulator.readings.poller import Poller, PollerSpec
 from simulator.readings.processes import ProcessSection
 from simulator.readings.ranks import Ranks
+from simulator.readings.ras import RasSection
 from simulator.readings.records import Contexts, Records, join_records, pack_records, split_records
 from simulator.readings.series import NO_COLUMNS, Columns, Section, Table
 from simulator.readings.steps import StepSection
@@ -121,6 +122,7 @@ class Reporter:
             ProcessSection(topology, self._ranks, gpus),
             DebugSection(topology, self._ranks),
             self._dumps,
+            RasSection(topology),
             self._collectives,
             self._steps,
         )

@@ -12,8 +12,9 @@ import numpy as np
 
 from alerts.detectors.crash import LAST_WORDS
 from alerts.window.columns import Ints
-from alerts.window.model import Things, Window
+from alerts.window.model import JobWindow, Things, Window
 from collector.contract.communicator import DUMP
+from collector.contract.ras import RAS
 from collector.contract.records import ABSENT
 from collector.contract.wire import decode_batch
 
@@ -25,8 +26,8 @@ LATE_SECONDS_MAX = 45.0
 LATE_ROUNDS_LEFT_OUT = 5
 """A round takes half a minute instead of five seconds."""
 
-JOB_NEWS = (DUMP, LAST_WORDS)
-"""What jobs write themselves: dumps of the Flight Recorder, last words in their logs."""
+JOB_NEWS = (DUMP, LAST_WORDS, RAS)
+"""What jobs say themselves: dumps of the Flight Recorder, last words in their logs, NCCL's RAS."""
 PORT_NEWS = ("link", "burst", "capture")
 """How the kinds of events begin that ports make."""
 
@@ -41,6 +42,8 @@ class Handicap(enum.StrEnum):
     """No record of any collective, so no job is known: only machines are left."""
     ONLY_NCCL = "only_nccl"
     """Records of collectives, and no reading of any machine."""
+    ONLY_RAS = "only_ras"
+    """What NCCL's RAS says of jobs, and nothing else: no record, no dump, no reading."""
     ONLY_PORTS = "only_ports"
     """Ports of NICs and switches, and nothing else."""
     ONLY_HOSTS = "only_hosts"
@@ -59,7 +62,7 @@ class Handicap(enum.StrEnum):
         return LATE_ROUNDS_LEFT_OUT if self is Handicap.LATE else 0
 
 
-ONLY = frozenset({Handicap.ONLY_NCCL, Handicap.ONLY_PORTS, Handicap.ONLY_HOSTS})
+ONLY = frozenset({Handicap.ONLY_NCCL, Handicap.ONLY_RAS, Handicap.ONLY_PORTS, Handicap.ONLY_HOSTS})
 SILENT_ONE_IN = 5
 Kind = TypeVar("Kind", bound=Things)
 
@@ -107,23 +110,31 @@ def seen(window: Window, handicap: Handicap) -> Window:
 
 def only(window: Window, handicap: Handicap) -> Window:
     """The window with one kind of telemetry."""
-    has_jobs = handicap is Handicap.ONLY_NCCL
+    has_ras = handicap is Handicap.ONLY_RAS
+    has_jobs = handicap is Handicap.ONLY_NCCL or has_ras
     has_ports = handicap is Handicap.ONLY_PORTS
     has_hosts = handicap is Handicap.ONLY_HOSTS
     events = [
         event
         for event in window.events
-        if (has_jobs and event.kind in JOB_NEWS) or (has_ports and event.kind.startswith(PORT_NEWS))
+        if (has_jobs and event.kind in (JOB_NEWS if not has_ras else (RAS,)))
+        or (has_ports and event.kind.startswith(PORT_NEWS))
     ]
+    jobs = [msgspec.structs.replace(job, paths=None) for job in window.jobs] if has_jobs else []
     return msgspec.structs.replace(
         window,
-        jobs=[msgspec.structs.replace(job, paths=None) for job in window.jobs] if has_jobs else (),
+        jobs=[without_work(job) for job in jobs] if has_ras else jobs,
         ports=window.ports if has_ports else unread(window.ports),
         gpus=window.gpus if has_hosts else unread(window.gpus),
         hosts=window.hosts if has_hosts else unread(window.hosts),
         events=events,
         captured=window.captured if has_ports else None,
     )
+
+
+def without_work(job: JobWindow) -> JobWindow:
+    """The job's ranks and communicators, without anything that they did."""
+    return msgspec.structs.replace(job.at_rest(), is_resting=False, dumped=None)
 
 
 def unread(things: Kind) -> Kind:
