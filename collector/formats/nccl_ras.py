@@ -13,7 +13,7 @@ from collector.contract.errors import ParseError
 from collector.contract.ras import ras_event
 from collector.formats import Origin, Record
 from collector.parsing.nccl_ras import parse_answer
-from collector.reading.ras import JobMemory, reports_of
+from collector.parsing.ras_reports import JobMemory, reports_of
 
 ANSWER_BYTES_MAX = 128 << 20
 """An answer about a job of 10,000 ranks with a dozen communicators each has some 80 MB as JSON."""

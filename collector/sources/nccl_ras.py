@@ -23,9 +23,9 @@ from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.doors.host import Host
 from collector.parsing.nccl_ras import Member, RasAnswer, parse_answer
+from collector.parsing.ras_reports import GONE, JobMemory, behind_of, has_gone, largest, reports_of
 from collector.reading.addresses import local_addresses
 from collector.reading.jobs import GpuProcessFinder, has_gpus, read_process
-from collector.reading.ras import GONE, JobMemory, behind_of, has_gone, largest, reports_of
 from collector.sources import SourceSettings
 
 ASKING_HOSTS: Final = 2
