@@ -5,7 +5,8 @@ import pytest
 from simulator.engine import Simulation
 from simulator.score.cases import make_case
 from simulator.score.direct.play import play_directly
-from simulator.score.marks import Saying
+from simulator.score.handicap import Handicap
+from simulator.score.marks import Saying, is_right
 from simulator.score.run import run_all
 from tests.tools.cut import CUT
 
@@ -33,3 +34,13 @@ def test_a_case_is_judged_as_the_service_judges_it(name: str) -> None:
     assert words(sparse) == words(whole)
     if name != "checkpoints":
         assert whole, "a fault of the scoreboard is named"
+
+
+def test_processes_that_stopped_are_found_by_ras_alone() -> None:
+    """Without a record, a dump or a reading of any machine."""
+    case = make_case("hang_not_launched", SEED)
+    simulation = Simulation(case)
+    sayings = play_directly(simulation, handicap=Handicap.ONLY_RAS)
+    assert sayings
+    truths = simulation.truths()
+    assert all(any(is_right(one.verdict, truth) for truth in truths) for one in sayings)
