@@ -117,7 +117,8 @@ def is_overdue(asked: Asked, now_ns: int) -> bool:
 def asked_words(undecided: Undecided) -> str:
     hosts = listed(list(dict.fromkeys(one.host for one in undecided.at)))
     who = listed([one.name for one in undecided.suspects])
-    return f"The service asked {hosts} for {undecided.kind.facts.title}, to decide between {who}."
+    why = f", to decide between {who}" if who else ""
+    return f"The service asked {hosts} for {undecided.kind.facts.title}{why}."
 
 
 def asked_before_words(asked: Asked) -> str:

@@ -14,6 +14,7 @@ from alerts.finding import Finding, Suspect
 from alerts.judge.attendance import Doubt
 from alerts.judge.places import is_same, port_row, with_all_names
 from alerts.judge.words import DECIDED_MIN, UNSURE_MAX, capital, listed, short_name
+from alerts.signals.ras import words_of
 from alerts.window.model import JobWindow, Window
 from collector.contract.cause_facts import Family, Layer
 from collector.contract.figures import shown
@@ -46,7 +47,7 @@ def undecided_of(
     family, layer = verdict.cause.facts.family, verdict.cause.facts.layer
     job = next((one for one in window.jobs if one.job in verdict.jobs), None)
     if family is Family.STUCK:
-        return of_standstill(verdict, suspects, job)
+        return of_standstill(window, verdict, suspects, job)
     if family is Family.RANK and suspects:
         return of_late_rank(suspects, job)
     if layer is not Layer.NETWORK:
@@ -102,31 +103,56 @@ def of_unread(verdict: Verdict, doubt: Doubt) -> Undecided:
 
 
 def of_standstill(
-    verdict: Verdict, suspects: Sequence[tuple[Culprit, float]], job: JobWindow | None
+    window: Window,
+    verdict: Verdict,
+    suspects: Sequence[tuple[Culprit, float]],
+    job: JobWindow | None,
 ) -> Undecided | None:
-    """Who waits for whom: the ranks' own recorders, or the state of NCCL where these were read."""
+    """Who waits for whom: the state of NCCL, or the ranks' own recorders where that was read.
+
+    Of files that lie in a folder the recorders come first: no process of the job can be asked.
+    """
     if verdict.cause.facts.ends_jobs or verdict.until_ns is not None:
         return None  # it is over: no rank waits any more
     ranks = [one for one, _ in suspects if one.rank is not None][:RANKS_NAMED_MAX]
     whom = f"rank {ranks[0].rank}" if len(ranks) == 1 else "the ranks"
-    if job is not None and job.dumped:
+    if job is not None and (job.dumped or window.is_live) and not words_of(window, job):
+        at = witnesses(job, ranks) or ranks
         kind = MeasurementKind.RAS_STATUS
         text = f"Read NCCL's RAS status of {job_words(job)}: it names processes that do not answer."
         proof = "It is {name} if its process is named as dead or unresponsive."
+        dumps = by_hand(MeasurementKind.FLIGHT_RECORDER, ranks)
+        otherwise = f"If it names none, or RAS is off, take Flight Recorder dumps: {dumps}."
     else:
+        at = ranks
         kind = MeasurementKind.FLIGHT_RECORDER
         text = f"Take Flight Recorder dumps of all ranks of {job_words(job)}, {whom} first."
         proof = "It is {name} if its dump lacks the operation in which the others wait."
+        otherwise = (
+            "If all ranks wait in the same operation, none is at fault: look at the network."
+        )
     return Undecided(
         kind=kind,
         text=text,
         suspects=with_proofs(suspects, proof),
-        at=tuple(ranks),
-        otherwise=(
-            "If all ranks wait in the same operation, none is at fault: look at the network."
-        ),
+        at=tuple(at),
+        otherwise=otherwise,
         collect=by_hand(kind, ranks),
     )
+
+
+def witnesses(job: JobWindow, suspects: Sequence[Culprit]) -> list[Culprit]:
+    """Two ranks on hosts of no suspect: any process answers for the whole job.
+
+    Not of the first two hosts, if there are others: those ask by themselves, and were not heard.
+    """
+    hosts = {one.host for one in suspects}
+    found: dict[str, Culprit] = {}
+    for number, rank in sorted(job.ranks.items()):
+        if rank.host and rank.host not in hosts:
+            found.setdefault(rank.host, job.culprit(number))
+    chosen = list(found.values())
+    return chosen[PAIR : 2 * PAIR] or chosen[:PAIR]
 
 
 def of_late_rank(suspects: Sequence[tuple[Culprit, float]], job: JobWindow | None) -> Undecided:

@@ -149,10 +149,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     policy_file: str = ""
     """File (TOML) that decides which verdicts drain a host, for how long and how many; read again
     when it changes. Empty: the shipped one, which only writes down what it would have done."""
-    ask_back: str | list[str] = MeasurementKind.BURST_CAPTURE.value
+    ask_back: str | list[str] = "burst_capture,ras_status"
     """Measurements that the service requests by itself where a verdict stays unsure, as a list or
-    with commas between them. A burst capture costs an agent a copy of what its sampler holds, so it
-    is on. Empty: it requests nothing, and verdicts only name what would decide."""
+    with commas between them. A burst capture costs an agent a copy of what its sampler holds, and a
+    status of NCCL's RAS a thread of a job some milliseconds, so both are on. Empty: it requests
+    nothing, and verdicts only name what would decide."""
     log_level: str = "info"
     """debug, info, warning or error."""
 

@@ -8,6 +8,7 @@ requested. A new kind is a row here; what makes it available is a name in ``serv
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -51,6 +52,10 @@ class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AGENT_SAMPLER: Final = "agent: fast sampler"
+AGENT_RAS: Final = "agent: nccl_ras"
+RAS_DEVICE: Final = "nccl_ras"
+"""What a request to an agent names in place of a device, to have NCCL's RAS asked. An agent that
+does not know it looks for a NIC of this name, and refuses."""
 
 KINDS: Final = {
     MeasurementKind.BURST_CAPTURE: KindFacts(
@@ -75,10 +80,8 @@ KINDS: Final = {
     MeasurementKind.RAS_STATUS: KindFacts(
         title="NCCL's RAS status",
         decides="ranks that died, ranks that wait and a network that does not answer",
-        by_hand=(
-            "nothing to do where agents read it (`nccl_ras`); else `ncclras -v` on a host of the "
-            "job (NCCL 2.24 and later)"
-        ),
+        served_by=AGENT_RAS,
+        by_hand="on a host of the job, `ncclras -v` (NCCL 2.24 and later)",
     ),
     MeasurementKind.PROBE: KindFacts(
         title="a probe between two hosts",
@@ -97,6 +100,12 @@ KINDS: Final = {
         by_hand="copy them beside the others and diagnose again",
     ),
 }  # fmt: skip
+
+
+def kind_requested(devices: Sequence[str]) -> MeasurementKind:
+    """What a request to an agent asks for, by the devices that it names."""
+    is_ras = list(devices) == [RAS_DEVICE]
+    return MeasurementKind.RAS_STATUS if is_ras else MeasurementKind.BURST_CAPTURE
 
 
 class Suspected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

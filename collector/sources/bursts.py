@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import deque
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from typing import Annotated, Any, ClassVar
@@ -31,11 +30,13 @@ from collector.bursts.plan import (
 from collector.bursts.process import FastSampler, Message
 from collector.bursts.readings import CounterSeries, SamplerSeries, burst_event
 from collector.contract.errors import HostError
+from collector.contract.measurement import MeasurementKind, kind_requested
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import UnreadReason
 from collector.contract.units import WORD_BYTES
 from collector.contract.wire import CaptureRequest
 from collector.doors.host import Host
+from collector.reading.captures import CaptureQueue, capture_event
 from collector.reading.sysfs import list_or_nothing, read_label
 from collector.sources import SourceSettings
 
@@ -47,10 +48,6 @@ DISCOVER_SECONDS = 60
 is lost: a port that flaps must not cause that, so a line rate is only ever corrected upwards."""
 STALE_NS = 3 * NS_PER_SECOND
 """How long the last summary is shown when a read comes between two of them."""
-CAPTURES_WAITING_MAX = 16
-"""Requests that came and were not handled yet; a read comes every second."""
-CAPTURES_KNOWN_MAX = 256
-"""Requests that are recognised when the service repeats them."""
 CAPTURE_SECONDS_MAX = 300.0
 """After its last sample, what a capture may take to arrive here; then it is reported as lost. Half
 a million samples take twenty seconds."""
@@ -113,8 +110,7 @@ class Bursts:
         self._restarts = 0
         self._latest: list[Reading] = []
         self._latest_ns = 0
-        self._requests: deque[CaptureRequest] = deque(maxlen=CAPTURES_WAITING_MAX)
-        self._known: deque[str] = deque(maxlen=CAPTURES_KNOWN_MAX)
+        self._requests = CaptureQueue()
         self._running: dict[str, int] = {}
         self._raw: dict[tuple[str, int], Series] = {}
 
@@ -138,9 +134,8 @@ class Bursts:
 
     def capture(self, request: CaptureRequest) -> None:
         """Take a request for raw samples, from any thread; the same again changes nothing."""
-        if request.id not in self._known:
-            self._known.append(request.id)
-            self._requests.append(request)
+        if kind_requested(request.devices) is MeasurementKind.BURST_CAPTURE:
+            self._requests.put(request)
 
     def close(self) -> None:
         if self._sampler is not None:
@@ -263,8 +258,7 @@ class Bursts:
     # --- captures ------------------------------------------------------------------------------
 
     def _pass_requests(self, host: Host, sampler: FastSampler) -> Iterator[Reading]:
-        while self._requests:
-            request = self._requests.popleft()
+        for request in self._requests.take():
             asked = {
                 "id": request.id,
                 "before": request.seconds_before,
@@ -278,8 +272,7 @@ class Bursts:
                 yield capture_event(request.id, host.now_ns(), "refused", "no sampler runs")
 
     def _refuse_requests(self, host: Host) -> Iterator[Reading]:
-        while self._requests:
-            request = self._requests.popleft()
+        for request in self._requests.take():
             yield capture_event(
                 request.id, host.now_ns(), "refused", "this host has no counter that is sampled"
             )
@@ -323,23 +316,6 @@ class Bursts:
 
 
 SOURCE = Bursts
-
-
-def capture_event(
-    capture: str, time_ns: int, result: str, detail: str = "", samples: int = 0
-) -> Event:
-    """How a capture ended: finished, refused or lost."""
-    attributes = {"capture": capture, "result": result, "samples": str(samples)}
-    if detail:
-        attributes["detail"] = detail
-    outcome = f"{samples} samples" if result == "finished" else detail
-    return Event(
-        kind="capture",
-        time_ns=time_ns,
-        labels={},
-        message=f"capture {capture} {result}: {outcome}",
-        attributes=attributes,
-    )
 
 
 def parse_rate(text: str) -> float:

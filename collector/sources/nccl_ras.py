@@ -17,14 +17,17 @@ from typing import ClassVar, Final
 from collector.contract import communicator as words
 from collector.contract.communicator import communicator_event
 from collector.contract.errors import HostError, ParseError
+from collector.contract.measurement import MeasurementKind, kind_requested
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.ras import RasReport, ras_event
 from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
+from collector.contract.wire import CaptureRequest
 from collector.doors.host import Host
 from collector.parsing.nccl_ras import Member, RasAnswer, parse_answer
 from collector.parsing.ras_reports import GONE, JobMemory, behind_of, has_gone, largest, reports_of
 from collector.reading.addresses import local_addresses
+from collector.reading.captures import CaptureQueue, capture_event
 from collector.reading.jobs import GpuProcessFinder, has_gpus, read_process
 from collector.sources import SourceSettings
 
@@ -34,6 +37,9 @@ STANDING_SECONDS: Final = 5.0
 """From one question to the next, while counts stand still or ranks are gone."""
 GROWING_SECONDS: Final = 30.0
 """The same while communicators are being made: a job that starts makes them one after the other."""
+REQUESTED_SECONDS: Final = 60
+"""For how long a host asks and reports as the first ones do, after the service has requested it:
+one answer does not show whether a job moves."""
 MEMBERS_SENT_MAX: Final = 2_000
 """Ranks of communicators whose place is sent at once: sixteen processes with a hundred each."""
 REPEAT_SECONDS: Final = 300
@@ -85,6 +91,8 @@ class NcclRas:
         """By job the communicators whose last report was of trouble: it is said when that ends."""
         self._sent: dict[str, tuple[frozenset[tuple[str, int]], int]] = {}
         """By job the members whose places were sent, and when."""
+        self._requests = CaptureQueue()
+        self._requested_until_ns = 0
         self._finder = GpuProcessFinder()
         self._answers = 0
         self._series: dict[tuple[str, str], Series] = {}
@@ -93,7 +101,9 @@ class NcclRas:
     def read(self, host: Host) -> Iterator[Reading]:
         """Asks if it is time to; numbers of the last answer are repeated between."""
         now_ns = host.monotonic_ns()
-        if self._next_ns is not None and now_ns < self._next_ns:
+        if self._requests:
+            self._requested_until_ns = now_ns + REQUESTED_SECONDS * NS
+        elif self._next_ns is not None and now_ns < self._next_ns:
             yield from self._repeat(host)
             return
         try:
@@ -109,10 +119,20 @@ class NcclRas:
         self._answers += 1
         yield from self._take(host, answer, now_ns)
         yield from self._repeat(host)
+        for request in self._requests.take():
+            count = len(answer.communicators)
+            yield capture_event(request.id, host.now_ns(), "finished", samples=count)
+
+    def capture(self, request: CaptureRequest) -> None:
+        """Take a request to ask now, from any thread; the same again changes nothing."""
+        if kind_requested(request.devices) is MeasurementKind.RAS_STATUS:
+            self._requests.put(request)
 
     def _no_answer(self, host: Host, error: HostError) -> Iterator[Reading]:
         """Nothing listens, or none answers: it is tried again at the next read."""
         self._last, self._next_ns = [], None
+        for request in self._requests.take():
+            yield capture_event(request.id, host.now_ns(), "refused", str(error))
         if error.reason is not UnreadReason.ABSENT or has_gpus(host):
             yield Missing(self._series_of(UP, ""), error.reason, str(error))
 
@@ -147,9 +167,13 @@ class NcclRas:
             if answer.is_whole
             else leads_by_rank(host, self._finder)
         )
-        is_still = memory.answers > 1 or any(has_gone(report) for _, report in reports)
+        is_requested = now_ns < self._requested_until_ns
+        leads = leads or is_requested
+        is_still = (
+            is_requested or memory.answers > 1 or any(has_gone(report) for _, report in reports)
+        )
         if leads:
-            yield from self._report(host, world.name, reports, is_still=is_still)
+            yield from self._report(host, world.name, reports, is_told=is_still)
         self._next_ns = now_ns + int(
             self._period(leads=leads, is_still=is_still, is_grown=is_grown) * NS
         )
@@ -173,14 +197,14 @@ class NcclRas:
     # --- what is sent --------------------------------------------------------------------------
 
     def _report(
-        self, host: Host, world: str, reports: Sequence[tuple[str, RasReport]], *, is_still: bool
+        self, host: Host, world: str, reports: Sequence[tuple[str, RasReport]], *, is_told: bool
     ) -> Iterator[Event]:
         """Reports while nothing moves or ranks are gone; and one more of each when that ends."""
         before = self._reported.get(world, set())
-        self._reported[world] = {name for name, _ in reports} if is_still else set()
+        self._reported[world] = {name for name, _ in reports} if is_told else set()
         time_ns = host.now_ns()
         for name, report in reports:
-            if is_still or name in before:
+            if is_told or name in before:
                 yield ras_event(name, report, time_ns)
 
     def _places(

@@ -32,8 +32,9 @@ from api.data.captures import Captures
 from api.data.inventory.captures import PENDING, Capture
 from api.data.inventory.records import CaptureState
 from api.data.inventory.repository import Inventory
+from collector.contract.measurement import RAS_DEVICE, kind_requested
 from collector.contract.units import NS
-from collector.contract.verdict import MeasurementKind, Undecided, Verdict
+from collector.contract.verdict import Culprit, MeasurementKind, Undecided, Verdict
 
 BY_SERVICE = "fabricscope"
 """Who asks, in the audit trail."""
@@ -166,7 +167,7 @@ class Asking:
                     place.host,
                     SECONDS_BEFORE,
                     SECONDS_AFTER,
-                    [place.device] if place.device else [],
+                    devices_asked(undecided.kind, place),
                     by=BY_SERVICE,
                     why=trouble,
                 )
@@ -235,6 +236,13 @@ class Asking:
         self._metrics.asks.labels(kind, state).inc()
 
 
+def devices_asked(kind: MeasurementKind, place: Culprit) -> list[str]:
+    """How a request to the agent of a place names what it is for."""
+    if kind is MeasurementKind.RAS_STATUS:
+        return [RAS_DEVICE]
+    return [place.device] if place.device else []
+
+
 def opened_as(trouble: str, incidents: dict[str, Incident]) -> Incident | None:
     """The open incident that a trouble became after something was asked for it."""
     return next(
@@ -259,7 +267,7 @@ def grouped(rows: Sequence[Capture], now_ns: int) -> list[Asked]:
     return [
         Asked(
             trouble=trouble,
-            kind=MeasurementKind.BURST_CAPTURE,
+            kind=kind_requested(own[0].devices),
             asked_ns=min(round(row.requested_at.timestamp() * NS) for row in own),
             hosts=tuple(sorted({row.agent for row in own})),
             state=state_of(own),

@@ -13,6 +13,7 @@ from alerts.judge.words import DECIDED_MIN
 from alerts.signals.captured import even_one
 from alerts.window.model import Captured, Grid, Window
 from collector.contract.measurement import KINDS, MeasurementKind, undecided_lines
+from collector.contract.ras import RasReport, ras_event
 from collector.contract.units import NS, NS_PER_MS
 from collector.contract.verdict import Cause, Culprit, Verdict
 from tests.unit.alerts.test_verdict import JOB, found, leaf, nic
@@ -89,14 +90,37 @@ def test_after_a_capture_that_decided_nothing_a_probe_would() -> None:
     assert "By hand: `ib_write_bw`" in verdict.action
 
 
-def test_a_hang_without_a_culprit_asks_for_dumps_by_their_command() -> None:
+DUMP_COMMAND = 'echo dump > "${TORCH_NCCL_DEBUG_INFO_PIPE_FILE}RANK.pipe"'
+
+
+def test_a_hang_without_a_culprit_asks_two_hosts_for_ras() -> None:
     window = SmallFabric().window()
     stuck = found(window, Cause.STALL, Culprit(job=JOB), job=JOB)
     (verdict,) = judge(window, [stuck])
     asked = verdict.undecided
     assert asked is not None
+    assert asked.kind is MeasurementKind.RAS_STATUS
+    assert asked.is_served
+    assert [one.host for one in asked.at] == ["node2", "node3"]  # the first two ask by themselves
+    assert DUMP_COMMAND in asked.otherwise
+    suspected = found(window, Cause.STALL, Culprit(job=JOB, rank=2, host="node2"), job=JOB)
+    (verdict,) = judge(window, [msgspec.structs.replace(suspected, strength=0.5)])
+    assert verdict.undecided is not None
+    assert "node2" not in {one.host for one in verdict.undecided.at}
+
+
+def test_a_hang_without_a_culprit_asks_for_dumps_by_their_command_where_ras_was_heard() -> None:
+    window = SmallFabric().window()
+    (job,) = window.jobs
+    alike = RasReport(size=job.size, launched={}, alike=job.size, answers=3)
+    heard = [ras_event(name, alike, window.to_ns) for name in job.communicators]
+    window = msgspec.structs.replace(window, events=[*window.events, *heard])
+    stuck = found(window, Cause.STALL, Culprit(job=JOB), job=JOB)
+    (verdict,) = judge(window, [stuck])
+    asked = verdict.undecided
+    assert asked is not None
     assert asked.kind is MeasurementKind.FLIGHT_RECORDER
-    assert 'echo dump > "${TORCH_NCCL_DEBUG_INFO_PIPE_FILE}RANK.pipe"' in asked.collect
+    assert DUMP_COMMAND in asked.collect
     over = msgspec.structs.replace(stuck, until_ns=stuck.last_ns)
     (ended,) = judge(window, [over])
     assert ended.undecided is None
@@ -134,7 +158,9 @@ def test_both_ends_of_one_cable_are_one_suspect() -> None:
 
 def test_every_kind_has_its_row_and_what_nothing_serves_says_how_to_collect_it() -> None:
     assert set(KINDS) == set(MeasurementKind)
-    assert [kind for kind in KINDS if kind.facts.is_served] == [MeasurementKind.BURST_CAPTURE]
+    served = [kind for kind in KINDS if kind.facts.is_served]
+    assert served == [MeasurementKind.BURST_CAPTURE, MeasurementKind.RAS_STATUS]
+    assert not any(kind.facts.costs_job for kind in served)
     assert all(kind.facts.by_hand and kind.facts.decides for kind in KINDS)
     assert MeasurementKind.FLIGHT_RECORDER.facts.costs_job
 

@@ -100,7 +100,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"retention_days": {"samples": 0}}, "retention_days.samples is 0; between 1 and 3650"),
         ({"retention_days": {"events": 4000}}, "retention_days.events is 4000"),
         ({"token_file": "/no/such/file"}, "token_file /no/such/file: No such file"),
-        ({"ask_back": "flight_recorder"}, "the service can request burst_capture"),
+        ({"ask_back": "flight_recorder"}, "the service can request burst_capture, ras_status"),
         ({"ask_back": ["burst_capture", "guess"]}, "ask_back has guess"),
     ],
 )
@@ -111,7 +111,8 @@ def test_what_cannot_work_is_refused(flags: dict[str, object], message: str) -> 
 
 
 def test_unsure_verdicts_ask_for_captures_unless_they_are_told_not_to() -> None:
-    assert load_service_settings(None, {}, {}).kinds_asked == {MeasurementKind.BURST_CAPTURE}
+    both = {MeasurementKind.BURST_CAPTURE, MeasurementKind.RAS_STATUS}
+    assert load_service_settings(None, {}, {}).kinds_asked == both
     assert load_service_settings(None, {"ask_back": ""}, {}).kinds_asked == frozenset()
     assert load_service_settings(None, {}, {"FABRICSCOPE_ASK_BACK": ""}).kinds_asked == frozenset()
 
