@@ -64,6 +64,8 @@ class Absence(msgspec.Struct, frozen=True):
 
 TIMES = Sight("times of collectives", "times")
 DUMPS = Sight("dumps of the Flight Recorder", "dumps")
+RAS_EVENTS = Sight(DUMPS.title, "events", ("ras_status",))
+"""What NCCL's RAS said would do as well."""
 LOGS = Sight("the job's own output", "logs")
 ERRORS = Sight(
     "error counters of links",

@@ -3,6 +3,7 @@
 No threshold was chosen to make these runs come out: the truth is in tests/fixtures/ras/ORIGIN.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from collector.contract.model import Sample
 from collector.contract.ras import RAS, Presence, decode_report
 from collector.contract.verdict import Cause, Reason
 from collector.parsing.nccl_ras import parse_answer
+from tests.stands.diagnosing import report_of
 from tests.worlds.ras import Replayed, answers_of, replay, window_at
 
 RUNS = ("healthy", "stopped3", "killed2", "skips5", "mismatch5", "pipeline_stopped1")
@@ -141,3 +143,42 @@ def test_numbers_of_an_answer_are_repeated_until_the_next(tmp_path: Path) -> Non
     }
     assert {value for seconds, value in absent.items() if seconds < -1.0} == {0.0}
     assert {value for seconds, value in absent.items() if 15.0 < seconds < 55.0} == {1.0}
+
+
+# --- saved answers -------------------------------------------------------------------------------
+
+RECORDED_S = 1_794_984_463
+INIT = (
+    "node{rank}:{pid}:{pid} [0] NCCL INFO ncclCommInitRankConfig comm 0x36754400 rank {rank} "
+    "nranks 8 cudaDev 0 nvmlDev 0 busId 60 commId 0x253d7158f7d8880b - Init COMPLETE\n"
+)
+"""As NCCL 2.28.9 wrote it in the run `stopped3`: its commId is the hash of RAS."""
+
+
+def saved(folder: Path, run: str, kind: str, *seconds: float) -> Path:
+    """The output of each rank, and answers that were saved at these times after the fault."""
+    folder.mkdir(exist_ok=True)
+    for rank in range(8):
+        log = folder / f"node{rank}.log"
+        log.write_text(INIT.format(rank=rank, pid=872 + rank), "utf-8")
+        os.utime(log, (RECORDED_S, RECORDED_S))
+    for number, moment in enumerate(seconds):
+        answer = next(one for one in answers_of(run, kind) if one.seconds >= moment)
+        file = folder / f"ras-{number}.{kind}"
+        file.write_bytes(answer.status)
+        os.utime(file, (RECORDED_S + answer.seconds,) * 2)
+    return folder
+
+
+def test_two_saved_answers_name_who_a_hung_job_waited_for(tmp_path: Path) -> None:
+    (verdict,) = report_of(saved(tmp_path, "stopped3", "json", 8.0, 20.0)).verdicts
+    assert verdict.cause is Cause.HANG
+    assert (verdict.culprit.rank, verdict.culprit.host) == (3, "node3")
+
+
+def test_one_saved_answer_does_not_show_that_a_job_stands(tmp_path: Path) -> None:
+    assert report_of(saved(tmp_path, "stopped3", "json", 20.0)).verdicts == []
+
+
+def test_saved_answers_of_a_job_that_moves_accuse_none(tmp_path: Path) -> None:
+    assert report_of(saved(tmp_path, "stopped3", "json", -14.0, -4.0)).verdicts == []
