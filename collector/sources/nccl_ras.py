@@ -148,8 +148,8 @@ class NcclRas:
         world = largest(answer)
         if world is None:
             # A job of NCCL 2.24 to 2.28.6 in which all is well, or one that has not begun.
-            self._jobs, period = {}, self._period(leads=leads_by_rank(host, self._finder))
-            self._next_ns = now_ns + int(period * NS)
+            self._jobs = {}
+            self._wait(now_ns, self._period(leads=leads_by_rank(host, self._finder)))
             return
         here = local_addresses(host)
         memory = self._memory(world.name, now_ns)
@@ -174,9 +174,11 @@ class NcclRas:
         )
         if leads:
             yield from self._report(host, world.name, reports, is_told=is_still)
-        self._next_ns = now_ns + int(
-            self._period(leads=leads, is_still=is_still, is_grown=is_grown) * NS
-        )
+        self._wait(now_ns, self._period(leads=leads, is_still=is_still, is_grown=is_grown))
+
+    def _wait(self, now_ns: int, seconds: float) -> None:
+        """Ask again after so long, at the nearest read: reads come a little early, or late."""
+        self._next_ns = now_ns + int((seconds - self._settings.interval_seconds / 2) * NS)
 
     def _period(self, *, leads: bool, is_still: bool = False, is_grown: bool = False) -> float:
         """Seconds until the next question."""

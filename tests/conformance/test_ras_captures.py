@@ -4,6 +4,7 @@ No threshold was chosen to make these runs come out: the truth is in tests/fixtu
 """
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,14 @@ def test_two_hosts_ask_often_and_the_others_seldom(tmp_path: Path) -> None:
     ]
     assert asked[0] == asked[1] >= 3
     assert asked[2] == asked[3] <= 2
+
+
+def test_a_first_host_asks_every_ten_seconds_and_every_five_while_nothing_moves(
+    tmp_path: Path,
+) -> None:
+    asked = replay(tmp_path, answers_of("stopped3")).host.asked
+    gaps = {(one >= 0.0, round(other - one)) for one, other in pairwise(asked)}
+    assert gaps == {(False, 10), (True, 5)}
 
 
 def test_every_host_says_where_its_own_ranks_run(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.worlds.late_jobs import make_job, no_ports
 RECORDINGS = Path(__file__).resolve().parent.parent / "fixtures/ras"
 START_NS = 1_800_000_000 * NS
 TICK_SECONDS = 5.0
+JITTER_SECONDS = 0.003
 ADDRESS = "10.77.0.{}"
 
 
@@ -85,13 +86,18 @@ class Replayed(NamedTuple):
 
 
 def replay(root: Path, answers: Sequence[Answer], *, node: int = 0, phase: float = 0.0) -> Replayed:
-    """Reads the source every five seconds over a run; ``phase``: when its first read is."""
+    """Reads the source every five seconds over a run; ``phase``: when its first read is.
+
+    As by an agent on a busy host, every other read comes some milliseconds early.
+    """
     host, source = RecordedHost(root, answers, node), NcclRas(Settings())
     found: list[tuple[float, Reading]] = []
     host.seconds += phase
+    jitter = JITTER_SECONDS
     while host.seconds <= answers[-1].seconds:
         found += [(host.seconds, each) for each in source.read(host)]
-        host.seconds += TICK_SECONDS
+        host.seconds += TICK_SECONDS - jitter
+        jitter = -jitter
     host.close()
     return Replayed(host, found)
 
