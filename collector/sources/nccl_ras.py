@@ -28,7 +28,7 @@ from collector.parsing.nccl_ras import Member, RasAnswer, parse_answer
 from collector.parsing.ras_reports import GONE, JobMemory, behind_of, has_gone, largest, reports_of
 from collector.reading.addresses import local_addresses
 from collector.reading.captures import CaptureQueue, capture_event
-from collector.reading.jobs import GpuProcessFinder, has_gpus, read_process
+from collector.reading.jobs import GpuProcessFinder, has_gpus, read_inner_pids, read_process
 from collector.sources import SourceSettings
 
 ASKING_HOSTS: Final = 2
@@ -91,6 +91,8 @@ class NcclRas:
         """By job the communicators whose last report was of trouble: it is said when that ends."""
         self._sent: dict[str, tuple[frozenset[tuple[str, int]], int]] = {}
         """By job the members whose places were sent, and when."""
+        self._located: dict[int, int | None] = {}
+        """By the number that a process has for itself: its number here. As many as were sent."""
         self._requests = CaptureQueue()
         self._requested_until_ns = 0
         self._finder = GpuProcessFinder()
@@ -155,13 +157,12 @@ class NcclRas:
         memory = self._memory(world.name, now_ns)
         memory.take(answer, now_ns)
         reports = reports_of(answer, memory)
-        job = self._settings.job or job_here(host, world.members, here)
-        self._count(job, answer, memory, reports)
-        is_grown = False
+        self._count(self._job_here(host, world.members, here), answer, memory, reports)
+        before = self._sent.get(world.name)
         if answer.is_whole:
-            news = list(self._places(host, world.name, answer, here, now_ns))
-            is_grown = bool(news)
-            yield from news
+            yield from self._places(host, world.name, answer, here, now_ns)
+        after = self._sent.get(world.name)
+        is_grown = after is not None and (before is None or before[0] != after[0])
         leads = (
             leads_by_address(world.members, here)
             if answer.is_whole
@@ -224,16 +225,38 @@ class NcclRas:
         if known == sent and now_ns - sent_ns < REPEAT_SECONDS * NS:
             return
         self._sent[world] = known, now_ns
+        self._located = {}
         time_ns = host.now_ns()
         for one, member in own:
+            pid = self._locate(host, member.pid)
+            if pid is None:
+                continue  # another number than that of its other sources would be another process
             attributes = {
                 words.RANKS: str(one.size),
-                words.PID: str(member.pid),
-                words.NCCL_VERSION: answer.version,
+                words.PID: str(pid),
                 words.CUDA_DEVICE: text_of(member.cuda_device),
                 words.NVML_DEVICE: text_of(member.nvml_device),
             }
             yield communicator_event(one.name, member.rank, time_ns, attributes)
+
+    def _locate(self, host: Host, pid: int) -> int | None:
+        """The number here of a process that RAS names by its own, which may be a container's.
+
+        None unless exactly one process fits.
+        """
+        if pid not in self._located:
+            inner = read_inner_pids(host).get(pid, [])
+            gpus = {held.pid for held in self._finder.find(host)} if inner else set()
+            fitting = [each for each in (pid, *inner) if each in gpus] if inner else [pid]
+            self._located[pid] = fitting[0] if len(fitting) == 1 else None
+        return self._located[pid]
+
+    def _job_here(self, host: Host, members: Sequence[Member], here: frozenset[str]) -> str:
+        """The job's name: as set, or from the environment of the first of its processes here."""
+        own = next((one.pid for one in members if one.address in here and one.pid), None)
+        pid = self._locate(host, own) if own is not None and not self._settings.job else None
+        facts = read_process(host, pid) if pid is not None else None
+        return facts.job if facts is not None else self._settings.job
 
     def _count(
         self,
@@ -286,10 +309,3 @@ def leads_by_rank(host: Host, finder: GpuProcessFinder) -> bool:
         if facts is not None and facts.rank == 0:
             return True
     return False
-
-
-def job_here(host: Host, members: Sequence[Member], here: frozenset[str]) -> str:
-    """The job's name, from the environment of the first of its processes that runs here."""
-    own = next((one for one in members if one.address in here and one.pid), None)
-    facts = read_process(host, own.pid) if own is not None else None
-    return facts.job if facts is not None else ""

@@ -1,9 +1,11 @@
 """The source `nccl_ras`: when it asks, requests of the service, several jobs, old NCCL."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from collector.contract.communicator import COMMUNICATOR
 from collector.contract.measurement import RAS_DEVICE
 from collector.contract.model import Event, Missing, Reading
 from collector.contract.ras import RAS
@@ -11,6 +13,7 @@ from collector.contract.reason import UnreadReason
 from collector.contract.wire import CaptureRequest
 from collector.parsing.nccl_ras import parse_answer
 from collector.parsing.ras_reports import JobMemory, reports_of
+from collector.reading.jobs import GpuProcess, GpuProcessFinder
 from collector.sources.nccl_ras import JOBS_MAX, NcclRas, Settings
 from tests.worlds.ras import Answer, RecordedHost, answers_of
 
@@ -134,3 +137,41 @@ def test_a_standstill_that_went_over_is_remembered_as_the_longest() -> None:
         memory.take(answer, seconds * 10**9)
     assert memory.longest_ns == 25 * 10**9
     assert memory.standing_ns == 5 * 10**9
+
+
+def container(root: Path, outer: int, inner: int) -> None:
+    """A process of a container: another number inside than here."""
+    folder = root / f"proc/{outer}"
+    folder.mkdir(parents=True)
+    (folder / "status").write_text(f"Name:\tpython\nNSpid:\t{outer}\t{inner}\n", "utf-8")
+
+
+@pytest.mark.parametrize("outer", [[], [4711], [4711, 4712]])
+def test_a_process_of_a_container_is_sent_by_its_number_here_or_not_at_all(
+    outer: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other sources know it by that number: two numbers would be two processes of one rank."""
+    host, source = RecordedHost(tmp_path, moving()), NcclRas(Settings())
+    (own,) = {
+        member.pid
+        for one in parse_answer(moving()[0].status).communicators
+        for member in one.members
+        if member.address == "10.77.0.1"
+    }
+    for pid in outer:
+        container(tmp_path, pid, own)
+    held = [GpuProcess(pid, 1, 1, 0, (0,)) for pid in outer]
+    monkeypatch.setattr(GpuProcessFinder, "find", lambda *_: held)
+    pids = {event.attributes["pid"] for event in events_of(list(source.read(host)), COMMUNICATOR)}
+    wanted = {0: {str(own)}, 1: {"4711"}, 2: set[str]()}
+    assert pids == wanted[len(outer)]
+
+
+def test_places_that_are_sent_again_are_no_news(tmp_path: Path) -> None:
+    """A host that asks seldom asks again soon only where communicators are new."""
+    host, source = RecordedHost(tmp_path, moving(), node=7), NcclRas(Settings())
+    while host.seconds < moving()[0].seconds + 1_000.0:
+        list(source.read(host))
+        host.seconds += 5.0
+    gaps = [round(other - one) for one, other in pairwise(host.asked)]
+    assert gaps == [30, 300, 300, 300]
