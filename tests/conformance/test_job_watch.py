@@ -1,5 +1,6 @@
 """The service notices jobs by itself: a batch goes in, and a little later the job is there."""
 
+import datetime as dt
 import time
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from collector.contract import communicator as words
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation
 from collector.contract.model import Event, Sample, Series
-from tests.stands.service import eventually, in_process
+from tests.stands.service import InProcess, eventually, in_process
 
 
 def test_a_job_appears_after_its_first_records(
@@ -130,3 +131,36 @@ def test_a_rank_s_gpu_is_known_by_its_address_and_its_nic_is_the_nearest(
         ("1", "mlx5_0"),
     ]
     assert {place["origins"]["device"] for place in places} == {"pci"}
+
+
+def test_a_job_that_only_events_tell_of_runs_as_long_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL's RAS alone: agents say again where their ranks run, and no record is ever made."""
+    monkeypatch.setattr(works, "JOBS_SECONDS", 3_600.0)  # by its clock the job ended long ago
+    start = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=50)
+
+    def send(service: InProcess, sequence: int, minutes: float) -> None:
+        time_ns = round((start + dt.timedelta(minutes=minutes)).timestamp() * 1e9)
+        facts = {words.RANKS: "2", words.PID: "10"}
+        event = words.communicator_event("0x79", 0, time_ns, facts)
+        batch = wire.pack_batch(
+            [], [event], agent="a", boot="b", sequence=sequence, sent_ms=0, common={"host": "h"}
+        )
+        headers = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
+        content = wire.encode_batch(batch)
+        assert service.client.post("/v1/ingest", content=content, headers=headers).is_success
+
+    with in_process(tmp_path) as service:
+        look_at = watch.JobWatch(service.store, service.inventory)
+
+        def running(minutes: float) -> list[str]:
+            assert look_at.look(start + dt.timedelta(minutes=minutes))
+            return [job.job for job in service.inventory.jobs.running()]
+
+        send(service, 0, 0.0)
+        assert running(0.1) == ["inferred-79"]
+        send(service, 1, 12.0)
+        assert running(12.1) == ["inferred-79"]
+        assert running(26.0) == ["inferred-79"]  # fourteen minutes after the last word of it
+        assert running(28.0) == []
