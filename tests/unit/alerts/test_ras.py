@@ -4,6 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from alerts.cases.events import EventScrub
+from alerts.cases.names import NameBook
+from alerts.cases.times import TimeShift
 from alerts.detectors import hang
 from alerts.finding import Finding
 from alerts.signals.ras import ALONE_NS_MIN, words_of
@@ -268,3 +271,22 @@ def test_text_without_counts_names_who_is_gone_where_records_show_that_the_job_s
     (finding,) = hang.detect(hung(short))
     assert finding.culprit.rank == 4
     assert only(hung(short)) == []
+
+
+# Cases that leave the service --------------------------------------------------------------------
+
+
+def test_a_case_keeps_what_ras_said_and_neither_addresses_nor_processes() -> None:
+    odd = OddRank(rank=2, launched=LESS, address="10.9.8.7", pid=4711, waits_in="0xsecret")
+    window = telling(hung(), report(odd, nccl="2.28.9"))
+    names = NameBook(())
+    work = EventScrub(names, TimeShift(window.from_ns))
+    work.events(window.events)
+    names.close()
+    (event,) = work.events(window.events)
+    kept = decode_report(event)
+    assert kept is not None
+    assert kept.odd[0].launched == LESS
+    assert kept.odd[0].waits_in not in {"", "0xsecret"}
+    for secret in ("10.9.8.7", "4711", "0xsecret", "2.28.9", WORLD):
+        assert secret not in str(event)
