@@ -29,6 +29,7 @@ from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import Lead
 from api.oncall.evaluate.parts import make_rounds
 from api.oncall.evaluate.rounds import Outcome, Rounds
+from collector.contract.measurement import RAS_DEVICE
 from collector.contract.model import Event
 from collector.contract.units import NS
 from collector.contract.verdict import (
@@ -300,6 +301,30 @@ def test_an_incident_that_stays_unsure_asks_once_and_notes_what_came(known: Inve
     assert news(incident).count(News.ASKED) == news(incident).count(News.ANSWERED) == 1
     assert (asker.count("asked"), asker.count("answered")) == (1, 1)
     assert known.incidents.get(incident.id) == incident
+
+
+def test_a_standstill_asks_for_ras_and_notes_what_came(known: Inventory) -> None:
+    asker = Asker(known, allowed=EVERY_KIND | {MeasurementKind.RAS_STATUS})
+    stall = msgspec.structs.replace(
+        unsure(),
+        cause=Cause.STALL,
+        culprit=Culprit(job="llama"),
+        undecided=Undecided(
+            kind=MeasurementKind.RAS_STATUS,
+            text="Ask it.",
+            at=tuple(Culprit(job="llama", host=one) for one in HOSTS_ASKED[:2]),
+        ),
+    )
+    asker.verdicts = [stall]
+    for second in (0, 5, 10):
+        (incident,) = asker.look(second)
+    assert [(one.agent, one.devices) for one in asker.requests()] == [
+        (host, [RAS_DEVICE]) for host in HOSTS_ASKED[:2]
+    ]
+    assert incident.history[-1].note == "The service asked a and b for NCCL's RAS status."
+    asker.answer()
+    (incident,) = asker.look(15)
+    assert "NCCL's RAS status came after 5.00 s" in incident.history[-1].note
 
 
 def test_what_a_capture_decided_stands_when_it_has_left_the_window(known: Inventory) -> None:

@@ -11,9 +11,11 @@ from collector.contract.model import Event, Missing, Reading
 from collector.contract.ras import RAS
 from collector.contract.reason import UnreadReason
 from collector.contract.wire import CaptureRequest
+from collector.doors.host import Host
 from collector.parsing.nccl_ras import parse_answer
 from collector.parsing.ras_reports import JobMemory, reports_of
 from collector.reading.jobs import GpuProcess, GpuProcessFinder
+from collector.sources.bursts import Bursts
 from collector.sources.nccl_ras import JOBS_MAX, NcclRas, Settings
 from tests.worlds.ras import Answer, RecordedHost, answers_of
 
@@ -175,3 +177,12 @@ def test_places_that_are_sent_again_are_no_news(tmp_path: Path) -> None:
         host.seconds += 5.0
     gaps = [round(other - one) for one, other in pairwise(host.asked)]
     assert gaps == [30, 300, 300, 300]
+
+
+def test_the_fast_sampler_leaves_requests_for_ras_alone(tmp_path: Path) -> None:
+    """It would refuse them, and the service would take that for the answer."""
+    sampler = Bursts(Bursts.Settings())
+    sampler.capture(request("ras"))
+    sampler.capture(request("burst", devices=("mlx5_0",)))
+    (ended,) = events_of(list(sampler.read(Host(tmp_path))), "capture")
+    assert ended.attributes["capture"] == "burst"
