@@ -184,6 +184,12 @@ class Graph:
 
     def play(self, saved: list[float]) -> list[float]:
         """The exits, with so much less of the ranks' own time before each row."""
+        return self.play_times(saved)[1]
+
+    def play_times(
+        self, saved: list[float], sooner: list[float] | None = None
+    ) -> tuple[list[float], list[float]]:
+        """Entries and exits; ``sooner``: so much less of each row's time after the last entry."""
         entry, leave = self.entry.copy(), self.exit.copy()
         missing = [len(each) for each in self.members]
         for row in self.order:
@@ -198,16 +204,19 @@ class Graph:
             number = self.meeting[row]
             missing[number] -= 1
             if not missing[number]:
-                self._leave(number, entry, leave)
-        return leave
+                self._leave(number, entry, leave, sooner)
+        return entry, leave
 
-    def _leave(self, number: int, entry: list[float], leave: list[float]) -> None:
-        """All have come: each leaves as long after the last as it did."""
+    def _leave(
+        self, number: int, entry: list[float], leave: list[float], sooner: list[float] | None
+    ) -> None:
+        """All have come: each leaves as long after the last as it did, or that much sooner."""
         last = max(entry[row] for row in self.members[number])
         for row in self.members[number]:
             after = self.exit[row] - self.last[number]
             if after > 0:
-                leave[row] = max(entry[row], last + after)
+                less = min(after, sooner[row]) if sooner is not None else 0.0
+                leave[row] = max(entry[row], last + after - less)
 
 
 def cost_by_play(job: JobWindow, own: OwnTime, factor: Floats, steps: slice) -> Cost | None:
