@@ -5,7 +5,8 @@ waiting of one kind of collective) or for each cell of readings (a port's rate, 
 and normal ones are compared by rank (Mann and Whitney): of all pairs, the share in which the slow
 one is higher. One half is no difference, and neither outliers nor units matter. What stands out
 must be beyond chance though many candidates were tried, beyond the scatter of normal steps, and of
-a size that matters. Ranks and operations come first: readings of machines may follow from them.
+a size that matters. Ranks come first, by what is their own, then transfers, then waiting, which
+follows from both, then readings of machines.
 
 A difference is no cause: ranks that wait do so because of another. That is why waiting is shown by
 kind of operation, and ranks by what is their own.
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from alerts.compare.blame import SLOWER_SHARE
+from alerts.compare.blame import ROLE_SHARE, SLOWER_SHARE
 from alerts.compare.sides import Side
 from alerts.signals.gaps import OwnTime
 from alerts.signals.transfer import shown_size
@@ -31,8 +32,8 @@ from alerts.window.statistics import NORMAL, spread
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
 
-SHOWN_MAX = 40
-"""Differences in an answer, the clearest."""
+SHOWN_MAX = 24
+"""Differences in an answer, the first: a person reads no more."""
 COUNT_MIN = 4
 """Steps, or cells of readings, of either side: fewer separate nothing from chance."""
 COMPARED_MAX = 64
@@ -99,6 +100,8 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     is_relative: bool = False
     ranks: Sequence[int] = ()
     labels: Sequence[dict[str, str]] = ()
+    again: tuple[Floats, Floats] | None = None
+    """The same in another measure, which must differ likewise."""
 
 
 def divide(table: OwnTime) -> tuple[Ints, Ints]:
@@ -124,14 +127,7 @@ def what_stands_out(window: Window, slow: Side, normal: Side) -> Differences:
     candidates = sum(len(one.names) for one in tried)
     least_z = math.sqrt(2.0 * math.log(max(2, candidates) / FALSE_MAX))
     found = [row for one in tried for row in clear_ones(one, least_z)]
-    found.sort(
-        key=lambda one: (
-            one.kind not in ("rank", "operation"),
-            -round(abs(one.higher_share - 0.5), 2),
-            -abs(one.slow - one.normal) if one.unit == "ns" else -one.scatters,
-            one.name,
-        )
-    )
+    found.sort(key=order_of)
     why = "" if found else "nothing differs beyond chance and beyond the scatter of normal steps"
     return Differences(
         found=found[:SHOWN_MAX],
@@ -143,12 +139,28 @@ def what_stands_out(window: Window, slow: Side, normal: Side) -> Differences:
     )
 
 
+def order_of(one: StandsOut) -> tuple[int, float, float, str]:
+    """Ranks by what is their own, then transfers, then what follows from these; largest first."""
+    kinds = (("rank", OWN), ("operation", TRANSFER), ("operation", WAITING))
+    place = kinds.index((one.kind, one.what)) if (one.kind, one.what) in kinds else len(kinds)
+    size = abs(one.slow - one.normal) if one.unit == "ns" else one.scatters
+    return place, -size, -abs(one.higher_share - 0.5), one.name
+
+
+OWN, TRANSFER, WAITING = "own time beyond its peers", "transfer", "waiting for the last rank"
+
+
 # The comparison ----------------------------------------------------------------------------------
 
 
 def clear_ones(one: Candidates, least_z: float) -> Iterator[StandsOut]:
     slow, normal = spread_over(one.slow), spread_over(one.normal)
     share, z = higher_shares(slow, normal)
+    if one.again is not None:
+        _, other = higher_shares(spread_over(one.again[0]), spread_over(one.again[1]))
+        z = np.where(
+            np.sign(other) == np.sign(z), np.sign(z) * np.fmin(np.abs(z), np.abs(other)), 0
+        )
     for row in np.flatnonzero(np.abs(z) >= least_z).tolist():
         now, before = (side[row][~np.isnan(side[row])] for side in (one.slow, one.normal))
         if min(len(now), len(before)) < COUNT_MIN:
@@ -218,13 +230,14 @@ def of_ranks(slow: Side, normal: Side) -> Iterator[Candidates]:
     ]
     yield Candidates(
         kind="rank",
-        what="own time beyond its peers",
+        what=OWN,
         unit="ns",
         names=names,
         # A rank below its peers delays none, however far.
         slow=np.maximum(slow.table.excess_ns[:, slow.steps], 0.0),
         normal=np.maximum(normal.table.excess_ns[:, normal.steps], 0.0),
-        least=STEP_SHARE_MIN * normal.step_ns,
+        # As roles are: less than that is what a late neighbour leaves behind.
+        least=max(STEP_SHARE_MIN * normal.step_ns, ROLE_SHARE * (slow.step_ns - normal.step_ns)),
         ranks=ranks,
     )
 
@@ -248,7 +261,7 @@ def of_kinds(slow: Side, normal: Side) -> Iterator[Candidates]:
     ]
     step = rows.bin[order][starts]
     steps = len(slow.table.start_ns)
-    for what, values in (("transfer", transfer), ("waiting for the last rank", waited)):
+    for what, values in ((TRANSFER, transfer), (WAITING, waited)):
         shape = (len(first), steps)
         table = np.bincount(kind * steps + step, values.astype(np.float64), len(first) * steps)
         seen = np.bincount(kind * steps + step, minlength=len(first) * steps)
@@ -293,9 +306,10 @@ def of_readings(window: Window, slow: Side, normal: Side) -> Iterator[Candidates
 def of_things(
     kind: str, things: Things, rows: Sequence[int], slow: Side, normal: Side
 ) -> Iterator[Candidates]:
-    """Gauges as they are; counters as what they count in a step.
+    """Gauges as they are; counters by the second, which must differ by the step as well.
 
-    A job with longer steps moves fewer bytes a second, and as many in a step.
+    A job with longer steps moves fewer bytes a second and as many in a step, and a clock that
+    ticks counts more in a longer step: neither says anything.
     """
     if not rows:
         return
@@ -309,23 +323,24 @@ def of_things(
     for name, readings in things.readings.items():
         values = things.values(name)[place]
         known = np.flatnonzero(~np.isnan(values).all(axis=1))
-        if len(known):
-            labels = [labels_of(things, int(place[row])) for row in known]
-            is_counter = readings.metric.endswith(COUNTER)
-            slow_values, normal_values = (
-                side.means(values[known], is_counter=is_counter) for side in sides
-            )
-            yield Candidates(
-                kind=kind,
-                what=f"{readings.metric}{' in a step' if is_counter else ''}",
-                unit="",
-                names=[" ".join(one.values()) for one in labels],
-                slow=slow_values,
-                normal=normal_values,
-                least=READING_SHARE_MIN,
-                is_relative=True,
-                labels=labels,
-            )
+        if not len(known):
+            continue
+        labels = [labels_of(things, int(place[row])) for row in known]
+        is_counter = readings.metric.endswith(COUNTER)
+        slow_values, normal_values = (side.means(values[known]) for side in sides)
+        in_step = [side.means(values[known], in_step=True) for side in sides]
+        yield Candidates(
+            kind=kind,
+            what=f"{readings.metric}{' a second' if is_counter else ''}",
+            unit="",
+            names=[" ".join(one.values()) for one in labels],
+            slow=slow_values,
+            normal=normal_values,
+            least=READING_SHARE_MIN,
+            is_relative=True,
+            labels=labels,
+            again=(in_step[0], in_step[1]) if is_counter else None,
+        )
 
 
 COUNTER = "_total"
@@ -344,9 +359,9 @@ class InCells(Columns, frozen=True, kw_only=True):
     step_seconds: Floats
     """How long the step of the cell is, or those in it are in the mean."""
 
-    def means(self, values: Floats, *, is_counter: bool) -> Floats:
-        """[things, groups] of [things, cells]."""
-        chosen = values[:, self.cell] * (self.step_seconds if is_counter else 1.0)
+    def means(self, values: Floats, *, in_step: bool = False) -> Floats:
+        """[things, groups] of [things, cells]; ``in_step``: of a rate what a step has of it."""
+        chosen = values[:, self.cell] * (self.step_seconds if in_step else 1.0)
         groups, place = np.unique(self.group, return_inverse=True)
         known = ~np.isnan(chosen)
         total = np.zeros((len(values), len(groups)))

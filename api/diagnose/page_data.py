@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from alerts.compare.model import StepsCompared
 from alerts.window.columns import Floats, Ints
 from collector.contract.causes import CauseTable
 from collector.contract.identity import printable
@@ -131,6 +132,8 @@ class VerdictData(msgspec.Struct, frozen=True, kw_only=True):
     shown: Stretch
     blamed: Stretch
     figures: list[Figure]
+    steps: StepsCompared | None
+    """Steps of its time against those before, as `/v1/jobs/{job}/steps/compare` has them."""
 
 
 class StepBars(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import numpy as np
 
+from alerts.compare.model import StepsCompared
+from alerts.compare.sides import why_not
+from alerts.compare.steps import Asked, blamed_of, compare_steps
 from alerts.judge import words
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Ports, Things, Window
@@ -39,6 +43,8 @@ from api.diagnose.verdicts import clock_words, cost_lines, start_of, when
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Evidence, Layer, Verdict
 
+COMPARED_MAX = 4
+"""Verdicts, the first, whose steps are compared on the page: half a megabyte each of many ranks."""
 VERDICTS_MAX = 50
 """Verdicts on a page; --json has all."""
 DOTS_MAX = 3_000
@@ -63,7 +69,13 @@ def verdict_data(
 ) -> list[VerdictData]:
     shown = diagnosis.verdicts[:VERDICTS_MAX]
     dots = share_of(DOTS_MAX, len(shown))
-    return [one_verdict(diagnosis, verdict, analyses, seen, dots) for verdict in shown]
+    found = [one_verdict(diagnosis, verdict, analyses, seen, dots) for verdict in shown]
+    return [
+        msgspec.structs.replace(one, steps=steps_of(seen, one.verdict))
+        if seen is not None and place < COMPARED_MAX
+        else one
+        for place, one in enumerate(found)
+    ]
 
 
 def one_verdict(
@@ -85,7 +97,19 @@ def one_verdict(
         shown=stretch(start_ns, max(end_ns, start_ns + 1)),
         blamed=stretch(*inside),
         figures=list(drawings(verdict, analyses, seen, inside, dots)) if seen is not None else [],
+        steps=None,
     )
+
+
+def steps_of(seen: Window, verdict: Verdict) -> StepsCompared | None:
+    """The steps of a verdict's time against those before; None where that shows nothing."""
+    job = next((one for one in seen.jobs if one.job in verdict.jobs), None)
+    if job is None or why_not(job) or job.guessed:
+        return None
+    until_ns = verdict.until_ns or seen.to_ns
+    asked = Asked(slow=(verdict.since_ns, max(until_ns, verdict.since_ns)))
+    found = compare_steps(seen, job, asked, blamed_of([verdict], job.job))
+    return found if found.excess_ns is not None else None
 
 
 # Drawings ----------------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
     explanations: Turns = msgspec.field(default_factory=lambda: Turns(EXPLANATIONS_KEPT_MAX))
     fabrics: Turns = msgspec.field(default_factory=Turns)
     heats: Turns = msgspec.field(default_factory=Turns)
+    link_shares: Turns = msgspec.field(default_factory=Turns)
     looks: Turns = msgspec.field(default_factory=lambda: Turns(LOOKS_KEPT_MAX))
     pieces: Turns = msgspec.field(default_factory=Turns)
     placements: Turns = msgspec.field(default_factory=Turns)

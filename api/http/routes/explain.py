@@ -15,14 +15,12 @@ from api.base.limits import (
     EXPLAIN_SECONDS_MAX,
     EXPLAINS_WAITING_MAX,
     NAME_CHARS_MAX,
-    PAGE_MAX,
 )
 from api.base.times import parse_range_ms, parse_time_ms
 from api.fabric.cache import BuiltTopology
-from api.fabric.names import offer
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import JSON, documented
-from api.http.routes.shared.find import find_incident, no_such
+from api.http.routes.shared.find import find_incident, find_job_name
 from api.http.routes.shared.parameters import Rank, moment_of, refuse_far_future, shared_now_ms
 from api.http.routes.shared.topologies import find, find_or_refuse, port_of
 from api.oncall.explain.answer import Explanation
@@ -155,15 +153,6 @@ def span_of(begin: str | None, end: str | None, now_ms: int) -> tuple[int, int]:
     if from_ms == to_ms:
         raise Problem(400, "empty range", f"from and to are both {from_ms} ms")
     return from_ms * NS_PER_MS, to_ms * NS_PER_MS
-
-
-def find_job_name(parts: Context, name: str) -> str:
-    """The job of a name or an alias; a 404 suggests similar names."""
-    found = parts.inventory.jobs.get(name)
-    if found is None:
-        near = offer(name, [job.job for job in parts.inventory.jobs.page(limit=PAGE_MAX)])
-        raise no_such("job", name, near)
-    return found.alias_of or found.job
 
 
 def about_link(built: BuiltTopology, text: str, span: tuple[int, int], about: About) -> Question:

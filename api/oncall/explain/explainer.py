@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from alerts.compare.model import StepsCompared
 from alerts.finding import Finding
 from alerts.window.model import JobWindow, Window
 from api.base.limits import EXPLAIN_EVENTS_MAX, EXPLAIN_JOBS_MAX
@@ -15,8 +16,10 @@ from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
 from api.oncall.evaluate.detect import GuardedDetectors
+from api.oncall.explain import steps
 from api.oncall.explain.answer import EventExplained, Explanation, JobExplained, LeftOut
 from api.oncall.explain.job import Chosen, explain_job, leave_out
+from api.oncall.explain.steps import StepsDiffer, StepsQuestion
 from api.oncall.explain.things import Rows, explain_things, grid_of
 from api.oncall.past import PastWindows
 from collector.contract.identity import GPU_MAX, PortId, whole_number
@@ -61,6 +64,14 @@ class Explainer:
             verdicts = self._panel.judge(window, findings)
             failed = self._panel.broken
         return explain(window, question, (findings, verdicts or [], failed))
+
+    def compare_steps(self, question: StepsQuestion) -> StepsCompared:
+        with self._lock:
+            return steps.compare(self._past, self._panel, question)
+
+    def differ(self, question: StepsQuestion) -> StepsDiffer:
+        with self._lock:
+            return steps.differ(self._past, question)
 
     def _read(self, question: Question) -> Window:
         named = {*question.jobs, *([question.job] if question.job is not None else [])}

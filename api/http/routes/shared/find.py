@@ -39,6 +39,15 @@ def no_such(kind: str, name: str, near: str = "") -> Problem:
     return Problem(404, f"no such {kind}", f"no {kind} is called {name[:80]!r}{near}")
 
 
+def find_job_name(parts: Context, name: str) -> str:
+    """The job of a name or an alias; a 404 suggests similar names."""
+    found = parts.inventory.jobs.get(name)
+    if found is None:
+        near = offer(name, [job.job for job in parts.inventory.jobs.page(limit=PAGE_MAX)])
+        raise no_such("job", name, near)
+    return found.alias_of or found.job
+
+
 def find_incident(parts: Context, name: str) -> Incident:
     """A 404 suggests similar ids."""
     found = parts.incidents.get(name) if len(name) <= NAME_CHARS_MAX else None

@@ -1,6 +1,6 @@
 /** Free PromQL: any type of answer, with what the service warns of and how long it took. */
 import { address, send } from "./client";
-import type { Labels, Series } from "./promql";
+import { anyOf, instant, type Labels, type Series } from "./promql";
 
 export interface Answer {
   readonly series: readonly Series[];
@@ -11,6 +11,8 @@ export interface Answer {
   /** Whether the service held series back. */
   readonly isCut: boolean;
   readonly seconds: number;
+  /** Samples that the service read for it; undefined: it does not say. */
+  readonly samples: number | undefined;
 }
 
 /** Series of one plot that are asked for; those with the highest peaks of them are drawn. */
@@ -33,7 +35,9 @@ type Data =
 interface Raw {
   readonly warnings?: readonly string[];
   readonly infos?: readonly string[];
-  readonly data: Data;
+  readonly data: Data & {
+    readonly stats?: { readonly samples?: { readonly totalQueryableSamples?: number } };
+  };
 }
 
 async function question(
@@ -49,8 +53,13 @@ async function question(
 
 export function answerOf(raw: Raw, seconds: number): Answer {
   const notes = [...(raw.warnings ?? []), ...(raw.infos ?? [])];
-  const rest = { notes: notes.filter((note) => note !== CUT), isCut: notes.includes(CUT), seconds };
   const { data } = raw;
+  const rest = {
+    notes: notes.filter((note) => note !== CUT),
+    isCut: notes.includes(CUT),
+    seconds,
+    samples: data.stats?.samples?.totalQueryableSamples,
+  };
   if (data.resultType === "string") return { series: [], text: data.result[1], ...rest };
   if (data.resultType === "scalar") return { series: [seriesOf({}, [data.result])], ...rest };
   const series = data.result.map(({ metric, value, values }) =>
@@ -80,12 +89,23 @@ export function askRange(
   step: number,
   abort: AbortSignal,
 ): Promise<Answer> {
-  const params = { query, start: from, end: to, step, limit: RANGE_SERIES_MAX };
+  const params = { query, start: from, end: to, step, limit: RANGE_SERIES_MAX, stats: "all" };
   return question("/api/v1/query_range", params, abort);
 }
 
 export function askMoment(query: string, time: number, abort: AbortSignal): Promise<Answer> {
-  return question("/api/v1/query", { query, time, limit: TABLE_SERIES_MAX }, abort);
+  return question("/api/v1/query", { query, time, limit: TABLE_SERIES_MAX, stats: "all" }, abort);
+}
+
+/** How many series of each of these metrics there are at a moment: what a query over them reads. */
+export async function askCardinality(
+  names: readonly string[],
+  time: number,
+  abort: AbortSignal,
+): Promise<ReadonlyMap<string, number>> {
+  const query = `count by (__name__) ({__name__=~${JSON.stringify(anyOf(names))}})`;
+  const found = await instant(query, time, abort);
+  return new Map(found.map((one) => [one.labels.__name__ ?? "", one.values[0] ?? 0]));
 }
 
 /** The query as everybody writes it. */

@@ -24,7 +24,7 @@ export async function askCatalog(abort?: AbortSignal): Promise<readonly Metric[]
 }
 
 /** Names or values in one list of completions; a store may hold two hundred thousand. */
-const LISTED_MAX = 10_000;
+export const LISTED_MAX = 10_000;
 
 async function list(path: string, metric: string | undefined): Promise<readonly string[]> {
   const params = metric

@@ -3,15 +3,25 @@ import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { count, duration } from "../format";
 import type { EditorProps } from "./explore-editor";
+import { metricsOf, type Unknown } from "./explore-names";
 import { type Flaw, letterOf, placed, plainError } from "./explore-state";
 
 export interface RowOutcome {
   readonly series?: number;
   readonly seconds?: number;
   readonly notes?: readonly string[];
+  /** Samples that the service read. */
+  readonly samples?: number | undefined;
+  /** Metrics of it that the store does not hold. */
+  readonly unknown?: readonly Unknown[];
   /** The service's error about it. */
   readonly error?: string;
 }
+
+/** Take another metric in place of one, and run. */
+export type OnName = (from: string, to: string) => void;
+/** How many series these metrics have. */
+export type CardinalityOf = (names: readonly string[]) => Promise<ReadonlyMap<string, number>>;
 
 export interface RowProps extends Omit<EditorProps, "label" | "onFlaws"> {
   readonly place: number;
@@ -19,6 +29,8 @@ export interface RowProps extends Omit<EditorProps, "label" | "onFlaws"> {
   /** Whether the text is what was asked last. */
   readonly isRun: boolean;
   readonly outcome: RowOutcome | undefined;
+  readonly onName: OnName;
+  readonly cardinality: CardinalityOf;
   readonly onFormat: () => void;
   readonly onRemove: () => void;
 }
@@ -67,7 +79,14 @@ export function QueryRow(props: RowProps) {
       </span>
       <div class="field">
         <Field {...props} label={`Query ${letter}, PromQL`} onFlaws={setFlaws} />
-        <Outcome outcome={props.outcome} isRun={props.isRun} text={props.value} flaws={flaws} />
+        <Outcome
+          outcome={props.outcome}
+          isRun={props.isRun}
+          text={props.value}
+          flaws={flaws}
+          onName={props.onName}
+          cardinality={props.cardinality}
+        />
       </div>
       <div class="buttons">
         <button
@@ -93,6 +112,8 @@ export function QueryRow(props: RowProps) {
 }
 
 function Outcome(props: {
+  onName: OnName;
+  cardinality: CardinalityOf;
   outcome: RowOutcome | undefined;
   isRun: boolean;
   text: string;
@@ -105,14 +126,76 @@ function Outcome(props: {
     return <Wrong error={outcome.error} text={text} flaw={flaws[0]} />;
   if (outcome?.series === undefined) return <p class="explore-outcome soft">Asking …</p>;
   return (
-    <p class="explore-outcome soft">
-      {count(outcome.series, "series", "series")} in {duration(outcome.seconds)}
-      {outcome.notes?.map((note) => (
-        <span key={note} class="note">
-          {note}
-        </span>
+    <>
+      <p class="explore-outcome soft">
+        {count(outcome.series, "series", "series")} in {duration(outcome.seconds)}
+        {outcome.samples !== undefined && `, ${count(outcome.samples, "sample")} read`}
+        {outcome.notes?.map((note) => (
+          <span key={note} class="note">
+            {note}
+          </span>
+        ))}
+      </p>
+      {outcome.unknown?.map((one) => (
+        <NoSuch key={one.name} unknown={one} onName={props.onName} />
       ))}
+      <Cost query={text} cardinality={props.cardinality} />
+    </>
+  );
+}
+
+/** A metric that nothing has sent, and what may have been meant. */
+function NoSuch({ unknown, onName }: { unknown: Unknown; onName: OnName }) {
+  const { name, isOurs, near } = unknown;
+  return (
+    <p class="explore-wrong" role="status">
+      {isOurs ? (
+        <>
+          <b>{name}</b> is a metric of the catalog, and nothing has sent it.
+        </>
+      ) : (
+        <>
+          No such metric: <b>{name}</b>.
+        </>
+      )}
+      {near.length > 0 && " Did you mean "}
+      {near.map((other) => (
+        <button key={other} type="button" class="plain link" onClick={() => onName(name, other)}>
+          {other}
+        </button>
+      ))}
+      {near.length > 0 && "?"}
     </p>
+  );
+}
+
+/** How many series each metric of the query has: asked for when the reader opens it. */
+function Cost({ query, cardinality }: { query: string; cardinality: CardinalityOf }) {
+  const names = metricsOf(query);
+  const [found, setFound] = useState<ReadonlyMap<string, number> | string>();
+  if (!names.length) return null;
+  return (
+    <details
+      class="explore-cost soft"
+      onToggle={(event) => {
+        if (!event.currentTarget.open) return;
+        cardinality(names).then(setFound, (error: Error) => setFound(error.message));
+      }}
+    >
+      <summary>What it reads</summary>
+      {typeof found === "string" ? (
+        <p role="alert">{found}</p>
+      ) : (
+        <ul>
+          {names.map((name) => (
+            <li key={name}>
+              <code>{name}</code>{" "}
+              {found ? count(found.get(name) ?? 0, "series", "series") : "asking …"}
+            </li>
+          ))}
+        </ul>
+      )}
+    </details>
   );
 }
 

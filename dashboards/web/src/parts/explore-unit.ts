@@ -42,7 +42,8 @@ export function unitOf(query: string, find: (name: string) => Metric | undefined
 const TOKEN =
   /#[^\n]*|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|[A-Za-z_:][\w:]*|\d[\w.]*|==|!=|>=|<=|=~|!~|\S/g;
 
-function tokens(query: string): string[] {
+/** Its words and signs; comments are left out. */
+export function tokens(query: string): string[] {
   return (query.match(TOKEN) ?? []).filter((token) => !token.startsWith("#"));
 }
 

@@ -1,8 +1,10 @@
 /** Everything that is known of the link or node that is chosen. */
 import type { ComponentChildren } from "preact";
 import type { LinkFlow } from "../api/fabric";
+import type { LinkShares } from "../api/link-shares";
 import type { Cabling } from "../api/topology";
 import { ago, count, moment, percent, si } from "../format";
+import type { Resource } from "../resource";
 import { href, type Query } from "../route";
 import { Badge, Panel } from "../ui/panel";
 import type { Frame } from "./fabric-frames";
@@ -16,6 +18,7 @@ import {
 } from "./fabric-graph";
 import { LinkPlots } from "./fabric-plots";
 import { QUANTITIES } from "./fabric-scale";
+import { SharedBy } from "./fabric-shares";
 import { FabricTable } from "./fabric-table";
 
 /** What was asked for about a link beside the state. */
@@ -24,6 +27,7 @@ export interface LinkDetails {
   readonly flow: LinkFlow | undefined;
   /** What was cabled at its lower end, the latest first. */
   readonly cablings: readonly Cabling[];
+  readonly shares: Resource<LinkShares>;
   /** The time that is looked at, for links to other views. */
   readonly when: Query;
 }
@@ -116,6 +120,7 @@ export function LinkSide(props: SideProps & { link: FabricLink; details: LinkDet
       <Accusations accusations={accusations} />
       <LinkFacts {...props} />
       <LinkPlots link={link} frame={frame} flow={details.flow} />
+      <SharedBy shares={details.shares} when={details.when} />
       <Before cablings={details.cablings} />
       {details.flow && (
         <p>

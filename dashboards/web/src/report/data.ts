@@ -3,6 +3,7 @@ import type { CauseTable } from "../api/causes";
 import { floats } from "../api/client";
 import type { Heat, HeatRank } from "../api/heat";
 import type { Verdict } from "../api/incidents";
+import type { StepsCompared } from "../api/steps";
 import type { DotSet } from "../parts/timeline-dots";
 
 export interface Stretch {
@@ -66,6 +67,7 @@ export interface VerdictData {
   readonly shown: Stretch;
   readonly blamed: Stretch;
   readonly figures: readonly FigureData[];
+  readonly steps: StepsCompared | null;
 }
 
 export interface StepBars {

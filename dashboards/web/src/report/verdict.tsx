@@ -3,6 +3,7 @@ import { useMemo } from "preact/hooks";
 import { si } from "../format";
 import { EvidenceList } from "../parts/evidence";
 import { Bars } from "../parts/evidence-bars";
+import { StepComparison } from "../parts/step-compare";
 import { DotTrack } from "../parts/timeline-dot-track";
 import { RuledOut, VerdictCard, Victims } from "../parts/verdict";
 import { causeOf } from "../parts/verdict-words";
@@ -56,6 +57,12 @@ export function VerdictPart({ data }: { data: VerdictData }) {
           </Panel>
         </div>
       </div>
+      {data.steps && (
+        <section aria-label="Slow steps against normal ones">
+          <h2>Slow steps against normal ones</h2>
+          <StepComparison data={data.steps} />
+        </section>
+      )}
     </>
   );
 }

@@ -1,10 +1,11 @@
 /** Any PromQL: `#/explore?query=…&query2=…&shown=table`. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Failure } from "../api/client";
-import { type Answer, askMoment, askRange } from "../api/explore";
-import { askCatalog, askMetricNames, type Metric } from "../api/metadata";
+import { type Answer, askCardinality, askMoment, askRange } from "../api/explore";
+import { askCatalog, askMetricNames, LISTED_MAX, type Metric } from "../api/metadata";
 import { EXAMPLES } from "../parts/explore-finder-words";
 import { type Answered, chartsOf } from "../parts/explore-lines";
+import { renamed, unknownIn } from "../parts/explore-names";
 import { ExploreChart, ExploreTable } from "../parts/explore-results";
 import { QueryRow, type RowOutcome } from "../parts/explore-row";
 import { MetricFinder, QueryHistory } from "../parts/explore-side";
@@ -77,6 +78,8 @@ export default function Explore() {
   const catalog = useResource("catalog", askCatalog);
   const outcomes = useOutcomes(state, width);
   const desk = useDesk(state, outcomes.reload);
+  const names = useResource("metric names", askMetricNames);
+  const held = useMemo(() => heldBy(names.data, catalog.data), [names.data, catalog.data]);
   return (
     <div class="explore">
       <div class="explore-main" ref={place}>
@@ -90,7 +93,15 @@ export default function Explore() {
               isSole={desk.drafts.length === 1}
               value={draft}
               isRun={state.queries[at] === draft}
-              outcome={rowOutcome(outcomes.data?.all[at], draft, outcomes.isOld)}
+              outcome={rowOutcome(outcomes.data?.all[at], draft, outcomes.isOld, held)}
+              onName={(from, to) =>
+                desk.run(
+                  desk.drafts.map((one, other) => (other === at ? renamed(one, from, to) : one)),
+                )
+              }
+              cardinality={(metrics) =>
+                askCardinality(metrics, range.value.to, AbortSignal.timeout(COST_MS))
+              }
               revision={desk.revision}
               onChange={(text) => desk.type(at, text)}
               onRun={() => desk.run(desk.drafts)}
@@ -121,6 +132,7 @@ export default function Explore() {
       </div>
       <Side
         catalog={catalog}
+        stored={held?.stored ?? NONE}
         history={desk.history}
         onMetric={desk.pick}
         onQuery={desk.recall}
@@ -149,16 +161,43 @@ function useWidth(): [{ current: HTMLDivElement | null }, number] {
   return [place, width];
 }
 
+interface Held {
+  readonly stored: ReadonlySet<string>;
+  /** As the store has them, and those of the catalog that another exporter's series answer. */
+  readonly answered: ReadonlySet<string>;
+  readonly ours: ReadonlySet<string>;
+}
+
+const NONE: ReadonlySet<string> = new Set();
+const COST_MS = 30_000;
+
+/** Undefined while it is not known which metrics there are, and where there are too many to list. */
+function heldBy(
+  names: readonly string[] | undefined,
+  catalog: readonly Metric[] | undefined,
+): Held | undefined {
+  if (!names || !catalog || names.length >= LISTED_MAX) return undefined;
+  const stored = new Set(names);
+  const others = catalog.filter((metric) => metric.aliases.some(({ name }) => stored.has(name)));
+  return {
+    stored,
+    answered: new Set([...names, ...others.map((metric) => metric.name)]),
+    ours: new Set(catalog.map((metric) => metric.name)),
+  };
+}
+
 function rowOutcome(
   outcome: Outcome | undefined,
   draft: string,
   isOld: boolean,
+  held: Held | undefined,
 ): RowOutcome | undefined {
   if (!outcome || outcome.query !== draft || isOld) return undefined;
   if (outcome.error !== undefined) return { error: outcome.error };
   if (!outcome.answer) return undefined;
-  const { series, seconds, notes } = outcome.answer;
-  return { series: series.length, seconds, notes };
+  const { series, seconds, notes, samples } = outcome.answer;
+  const unknown = held ? unknownIn(outcome.query, held.answered, held.ours) : [];
+  return { series: series.length, seconds, notes, samples, unknown };
 }
 
 function Actions(props: {
@@ -262,13 +301,13 @@ function Examples({ onPick }: { onPick: (query: string) => void }) {
 
 function Side(props: {
   catalog: Resource<readonly Metric[]>;
+  stored: ReadonlySet<string>;
   history: readonly string[];
   onMetric: (metric: Metric) => void;
   onQuery: (query: string) => void;
   onForget: () => void;
 }) {
   const [shown, setShown] = useState<"metrics" | "history">("metrics");
-  const names = useResource("metric names", async () => new Set(await askMetricNames()));
   return (
     <aside class="panel explore-side" aria-label="Metrics and history">
       <fieldset class="explore-switch" aria-label="Beside the queries">
@@ -292,11 +331,7 @@ function Side(props: {
       ) : (
         <Shown resource={props.catalog} what="metrics">
           {(catalog) => (
-            <MetricFinder
-              catalog={catalog}
-              stored={names.data ?? new Set()}
-              onPick={props.onMetric}
-            />
+            <MetricFinder catalog={catalog} stored={props.stored} onPick={props.onMetric} />
           )}
         </Shown>
       )}

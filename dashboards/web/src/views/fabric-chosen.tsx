@@ -1,6 +1,7 @@
 /** Fetches the details of the chosen link or node, shown beside the drawing. */
 import { askFlow } from "../api/fabric";
 import type { IncidentShort } from "../api/incidents";
+import { askLinkShares, LINK_SECONDS_MAX } from "../api/link-shares";
 import { askCablings } from "../api/topology";
 import type { Frame } from "../parts/fabric-frames";
 import type { FabricLink, Focus } from "../parts/fabric-graph";
@@ -38,6 +39,8 @@ export function Chosen(props: {
 }
 
 const FLOW_PULSE_SECONDS = 15;
+/** Shares of jobs are added up from all their collectives. */
+const SHARES_PULSE_SECONDS = 60;
 
 function LinkAsked(props: SideProps & { link: FabricLink }) {
   const { link } = props;
@@ -50,7 +53,20 @@ function LinkAsked(props: SideProps & { link: FabricLink }) {
   const cablings = useResource(`cablings of ${link.id}`, (abort) =>
     askCablings(link.low.id, abort),
   );
+  const shares = useResource(
+    `shares of ${link.id} ${rangeWord.value}`,
+    (abort) => {
+      const { from, to } = range.value;
+      return askLinkShares(link.id, Math.max(from, to - LINK_SECONDS_MAX), to, abort);
+    },
+    last === undefined ? 0 : Math.floor(now.value / SHARES_PULSE_SECONDS),
+  );
   const { query } = route.value;
   const when = { from: query.from, to: query.to, last: query.last };
-  return <LinkSide {...props} details={{ flow: flow.data, cablings: cablings.data ?? [], when }} />;
+  return (
+    <LinkSide
+      {...props}
+      details={{ flow: flow.data, cablings: cablings.data ?? [], shares, when }}
+    />
+  );
 }

@@ -189,6 +189,14 @@ function Ways({ incident, when }: { incident: Incident; when: Query }) {
           Job at this time
         </a>
       )}
+      {verdict.jobs[0] && (
+        <a
+          class="button"
+          href={href(["compare", "steps", verdict.jobs[0]], { incident: incident.id })}
+        >
+          Slow steps against normal
+        </a>
+      )}
       {inFabric && (
         <a class="button" href={href(["fabric"], inFabric)}>
           In the fabric

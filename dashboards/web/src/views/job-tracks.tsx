@@ -262,7 +262,7 @@ function Why(props: { job: string; rank: number; time: number; heat: AskedHeat |
           found && (
             <CellPanel
               cell={found}
-              links={<CellLinks job={job} rank={rank} host={found.host} to={step.to} />}
+              links={<CellLinks job={job} rank={rank} host={found.host} step={step} />}
               onRank={(other) => withQuery({ rank: other })}
               onClose={close}
             />
@@ -273,10 +273,14 @@ function Why(props: { job: string; rank: number; time: number; heat: AskedHeat |
   );
 }
 
-function CellLinks(props: { job: string; rank: number; host: string | null; to: number }) {
-  const { job, rank, host } = props;
+function CellLinks(props: { job: string; rank: number; host: string | null; step: Span }) {
+  const { job, rank, host, step } = props;
+  const slow = ((step.from + step.to) / 2).toFixed(3);
   return (
     <>
+      <a class="button" href={href(["compare", "steps", job], { slow })}>
+        This step against normal ones
+      </a>
       {host && (
         <a class="button" href={href(["hosts", host])}>
           Host {host}
@@ -285,7 +289,7 @@ function CellLinks(props: { job: string; rank: number; host: string | null; to: 
       {!token.value && (
         <a
           class="button"
-          href={address("/v1/explain", { job, rank, to: props.to.toFixed(3) })}
+          href={address("/v1/explain", { job, rank, to: step.to.toFixed(3) })}
           target="_blank"
           rel="noreferrer"
         >

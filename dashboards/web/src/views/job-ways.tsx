@@ -16,6 +16,9 @@ export function JobWays({ job, span }: { job: string; span: Span }) {
       <a class="button" href={href(["fabric"], { job, ...when })}>
         Its way through the fabric
       </a>
+      <a class="button" href={href(["compare", "steps", job])}>
+        Slow steps
+      </a>
       <Trace job={job} span={span} />
     </>
   );

@@ -47,6 +47,14 @@ export const VIEWS: readonly View[] = [
     load: () => import("./matrix"),
   },
   {
+    word: "compare",
+    label: "Compare",
+    key: "c",
+    isInMenu: true,
+    hasRange: true,
+    load: () => import("./compare"),
+  },
+  {
     word: "incident",
     label: "Incidents",
     key: "i",

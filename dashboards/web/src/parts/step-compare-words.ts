@@ -1,0 +1,108 @@
+/** What a comparison of steps shows, computed: rows on one axis, arcs between them, words. Pure. */
+import type { RankCompared, RankRow, Role, StepsCompared } from "../api/steps";
+import { duration } from "../format";
+
+const NS = 1e9;
+
+export const seconds = (ns: number | null) => duration(ns === null ? null : ns / NS);
+
+/** `+30 ms`: an excess is read by its sign. */
+export function signed(ns: number | null): string {
+  if (ns === null) return "–";
+  const words = duration(Math.abs(ns) / NS);
+  return ns > 0 ? `+${words}` : ns < 0 ? `−${words}` : words;
+}
+
+export const ROLES: Readonly<Record<Role, { word: string; means: string }>> = {
+  late: { word: "late itself", means: "outside of collectives for longer than its peers" },
+  passed_on: { word: "passed it on", means: "others waited for it, and it was late by another" },
+  waited: { word: "waited", means: "inside of collectives until another rank came" },
+  transfer: { word: "longer transfer", means: "inside of collectives after all ranks had come" },
+  idle: { word: "idle", means: "longer outside of collectives, and no later than its peers" },
+  as_usual: { word: "as usual", means: "no part of its step is notably longer" },
+  unknown: { word: "not known", means: "records of these steps are missing" },
+};
+
+/** The row of each rank in the drawing; ranks of both sides are the same. */
+export interface DrawnRank {
+  readonly rank: number;
+  readonly host: string;
+  readonly isAccused: boolean;
+  readonly role: Role;
+  readonly normal: RankRow | undefined;
+  readonly slow: RankRow | undefined;
+}
+
+/** `without`: the place of what the slow step is replayed without; undefined: as it was. */
+export function drawnRanks(data: StepsCompared, without: number | undefined): DrawnRank[] {
+  const replayed = without === undefined ? undefined : data.without[without]?.rows;
+  const slow = byRank(replayed?.length ? replayed : data.rows_slow);
+  const normal = byRank(data.rows_normal);
+  const known = new Map(data.ranks.map((one) => [one.rank, one]));
+  return data.rows_slow.map(({ rank }) => {
+    const one: RankCompared | undefined = known.get(rank);
+    return {
+      rank,
+      host: one?.host ?? "",
+      isAccused: one?.is_accused ?? false,
+      role: one?.role ?? "unknown",
+      normal: normal.get(rank),
+      slow: slow.get(rank),
+    };
+  });
+}
+
+function byRank(rows: readonly RankRow[]): Map<number, RankRow> {
+  return new Map(rows.map((row) => [row.rank, row]));
+}
+
+/** The end of the one axis that all rows are on: of both sides and of all replays, so that it stays. */
+export function axisEnd(data: StepsCompared): number {
+  const rows = [...data.rows_slow, ...data.rows_normal, ...data.without.flatMap((one) => one.rows)];
+  return Math.max(1, ...rows.map((row) => row.spans.at(-1)?.end_ns ?? 0));
+}
+
+export interface Arc {
+  readonly source: number;
+  readonly target: number;
+  /** Rows of the drawing. */
+  readonly from: number;
+  readonly to: number;
+  readonly excess_ns: number;
+  /** Of the largest. */
+  readonly share: number;
+}
+
+const ARCS_MAX = 40;
+
+/** Who waited for whom, between rows that are drawn. */
+export function arcsOf(data: StepsCompared, drawn: readonly DrawnRank[]): Arc[] {
+  const place = new Map(drawn.map(({ rank }, row) => [rank, row]));
+  const largest = Math.max(1, ...data.flows.map((flow) => flow.excess_ns));
+  return data.flows
+    .flatMap(({ source, target, excess_ns }) => {
+      const [from, to] = [place.get(source), place.get(target)];
+      return from === undefined || to === undefined
+        ? []
+        : [{ source, target, from, to, excess_ns, share: excess_ns / largest }];
+    })
+    .slice(0, ARCS_MAX);
+}
+
+/** A path that leaves a row to the right and comes back at another one: longer ways bow further. */
+export function arcPath(arc: Arc, rowHeight: number, width: number): string {
+  const [from, to] = [(arc.from + 0.5) * rowHeight, (arc.to + 0.5) * rowHeight];
+  const far = Math.abs(arc.to - arc.from);
+  const bow = Math.min(width - 4, 12 + 7 * Math.sqrt(far) * 2);
+  return `M0,${from.toFixed(1)} C${bow.toFixed(1)},${from.toFixed(1)} ${bow.toFixed(1)},${to.toFixed(1)} 2,${to.toFixed(1)}`;
+}
+
+/** How the ranks are ordered, in words. */
+export function orderWords(data: StepsCompared): string {
+  if (!data.order) return "Ranks in their order.";
+  const how = data.order.is_assumed
+    ? "the ranks in their order, because no log names the ring"
+    : "as NCCL logged its ring";
+  const hidden = Math.max(0, data.order.ring.length - data.rows_slow.length);
+  return `Ranks of ${data.order.communicator}, ${how}${hidden ? `; ${hidden} not drawn` : ""}.`;
+}

@@ -1,0 +1,74 @@
+"""Comparisons on the built-in page: slow and normal steps, two jobs, who shares an uplink."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.stands.browser import Watched
+from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage
+
+pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow]
+
+OTHER_JOB = "pretrain"
+SPAN = f"from={START_S}&to={END_S}"
+
+
+def test_the_steps_of_an_incident_name_its_culprit(seen: Watched, stage: Stage) -> None:
+    page = seen.page
+    found = stage.service.client.get("/v1/incidents", params={"cause": "straggler"}).json()
+    seen.open(f"/incident/{found['items'][0]['id']}")
+    page.get_by_role("link", name="Slow steps against normal").click()
+    expect(page.locator(".steps-sentence")).to_contain_text(CULPRIT)
+    seen.settle()
+    accused = page.get_by_role("table", name="Ranks compared").get_by_role("row", name="accused")
+    expect(accused).to_have_count(1)
+    expect(accused).to_contain_text(CULPRIT)
+    expect(accused).to_contain_text("late itself")
+    # Replayed without it: the toggle changes the drawing and says what a step would take.
+    expect(page.get_by_text("Replayed", exact=True)).to_have_count(0)
+    page.get_by_label("Show the slow step").select_option(index=1)
+    expect(page.get_by_text("Replayed", exact=True)).to_be_visible()
+    stands_out = page.get_by_role("table", name="What stands out in slow steps")
+    expect(stands_out.get_by_role("row").nth(1)).to_contain_text(CULPRIT)
+
+
+def test_two_jobs_are_on_one_axis_and_the_address_holds_the_choice(seen: Watched) -> None:
+    page = seen.page
+    seen.open(f"/compare?{SPAN}")
+    expect(page.get_by_text("Choose two of a kind")).to_be_visible()
+    for name, job in (("first", OTHER_JOB), ("second", VICTIM_JOB)):
+        field = page.get_by_label(name, exact=True)
+        field.fill(job)
+        field.press("Tab")
+    expect(page.get_by_role("img", name=f"{OTHER_JOB} against {VICTIM_JOB}")).to_be_visible()
+    expect(page).to_have_url(re.compile(f"a={OTHER_JOB}&b={VICTIM_JOB}"))
+    seen.settle()
+    expect(page.get_by_text("no readings in this time")).to_have_count(0)
+
+
+def test_who_shares_an_uplink_is_beside_it(seen: Watched, stage: Stage) -> None:
+    page = seen.page
+    links = stage.service.client.get("/v1/links", params={"host": "leaf-pod0-rail0"}).json()
+    (uplink, *_) = [one["id"] for one in links["items"] if "spine" in one["id"]]
+    seen.open(f"/fabric?focus={uplink}&{SPAN}")
+    shares = page.get_by_role("region", name="Who shares it")
+    for job in (OTHER_JOB, VICTIM_JOB):
+        expect(shares.get_by_text(job, exact=True)).to_be_visible()
+    shares.get_by_text(VICTIM_JOB, exact=True).click()
+    expect(shares.get_by_text(f"{CULPRIT}/mlx5_0", exact=False).first).to_be_visible()
+
+
+def test_a_metric_that_does_not_exist_is_corrected_by_a_click(seen: Watched) -> None:
+    page = seen.page
+    seen.open(f"/explore?query=fabric_gpu_temprature_celsius&{SPAN}")
+    expect(page.get_by_text("No such metric")).to_be_visible()
+    page.get_by_role("button", name="fabric_gpu_temperature_celsius", exact=True).first.click()
+    expect(page).to_have_url(re.compile("query=fabric_gpu_temperature_celsius"))
+    seen.settle()
+    expect(page.get_by_text("No such metric")).to_have_count(0)
+    expect(page.get_by_text(re.compile("samples? read"))).to_be_visible()
+    page.get_by_text("What it reads").click()
+    expect(page.get_by_text("12 series", exact=False).first).to_be_visible()
