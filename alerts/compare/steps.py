@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 from alerts.compare.blame import (
+    SLOWER_SHARE,
     compare_kinds,
     compare_ranks,
     excess_between,
@@ -181,12 +182,16 @@ def compare_sides(
     order = order_of(job)
     drawn = drawn_ranks(ranks, order)
     replay = Replay(slow, normal)
-    innocent = [one.rank for one in ranks if one.role is not Role.LATE]
+    idle = [
+        one.rank
+        for one in ranks
+        if one.role is not Role.LATE and (one.excess.own_ns or 0) >= SLOWER_SHARE * normal.step_ns
+    ]
     unknown = [*reasons, *([replay.why_not] if replay.why_not else [])]
     without = [
         played
         for taken in to_take_away(ranks, accused, is_slower=excess.is_slower)
-        if not replay.why_not and (played := replay.play(taken, usual, innocent, drawn)) is not None
+        if not replay.why_not and (played := replay.play(taken, usual, idle, drawn)) is not None
     ]
     said = sentence(
         Told(

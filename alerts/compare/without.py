@@ -65,10 +65,13 @@ class Replay:
         self,
         taken: Taken,
         usual: Mapping[KindName, KindTimes],
-        innocent: Sequence[int],
+        idle: Sequence[int],
         shown: list[int],
     ) -> Without | None:
-        """None where taking it away saves nothing. ``innocent``: ranks that were not late."""
+        """None where taking it away saves nothing.
+
+        ``idle``: ranks whose own time grew and that were not late.
+        """
         assert self._graph is not None, "why_not was asked"
         nothing = [0.0] * len(self._chosen)
         saved, sooner = nothing, nothing
@@ -77,7 +80,7 @@ class Replay:
         else:
             sooner = self._transfer_excess(taken.ranks, usual).tolist()
             # In a tree, ranks that have passed on their part wait outside of what is recorded.
-            saved = self._own_excess(innocent).tolist()
+            saved = self._own_excess(idle).tolist()
         entry, leave = self._graph.play_times(saved, sooner)
         before, after = self._lengths(self._graph.play(nothing)), self._lengths(leave)
         total = float(before.sum())
@@ -103,7 +106,8 @@ class Replay:
         rows = self._slow.table.rows
         gap = own_between(rows, self._chosen, np.array(self._base))
         usual = gaps_by_place(self._normal, ranks)
-        places = places_in_step(self._slow, ranks)
+        played = np.intersect1d(self._slow.steps, rows.bin[self._chosen])
+        places = places_in_step(self._slow, ranks, played)
         normal = self._normal.medians("own_ns")
         saved = np.zeros(len(gap))
         where = {int(row): place for place, row in enumerate(self._chosen)}
@@ -170,12 +174,12 @@ Place = tuple[int, str, str, int, int]
 
 
 def places_in_step(
-    side: Side, ranks: Collection[int]
+    side: Side, ranks: Collection[int], steps: Ints
 ) -> dict[tuple[int, int], list[tuple[int, Place]]]:
-    """For each step of these ranks its rows, each with its place."""
+    """For each of these steps of these ranks its rows, each with its place."""
     rows, table = side.table.rows, side.table
     records = rows.records
-    chosen = np.flatnonzero(side.in_steps & np.isin(table.ranks[rows.rank], list(ranks)))
+    chosen = rows_of(side, ranks, steps)
     seen: dict[tuple[int, Place], int] = {}
     found: dict[tuple[int, int], list[tuple[int, Place]]] = {}
     for row in chosen.tolist():
@@ -193,10 +197,19 @@ def places_in_step(
     return found
 
 
+def rows_of(side: Side, ranks: Collection[int], steps: Ints) -> Ints:
+    rows = side.table.rows
+    own = np.isin(side.table.ranks[rows.rank], list(ranks))
+    return np.flatnonzero(own & np.isin(rows.bin, steps)).astype(np.int64)
+
+
 def gaps_by_place(side: Side, ranks: Collection[int]) -> dict[Place, float]:
-    """The median own time before each place of these ranks' steps."""
+    """The median own time before each place of these ranks' steps; of too many rows the last."""
     values: dict[Place, list[float]] = {}
-    for own in places_in_step(side, ranks).values():
+    steps = side.steps
+    while len(steps) > 1 and len(rows_of(side, ranks, steps)) > ROWS_MAX:
+        steps = steps[len(steps) // 2 :]
+    for own in places_in_step(side, ranks, steps).values():
         for row, place in own:
             values.setdefault(place, []).append(float(side.times.own[row]))
     return {place: float(np.median(each)) for place, each in values.items()}
