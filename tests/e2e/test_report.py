@@ -58,6 +58,21 @@ def test_a_report_from_a_disk_shows_the_verdict_and_asks_nobody(
         assert seen.faults == []
 
 
+def test_slow_steps_are_held_against_normal_ones_without_a_service(
+    report: Path, browser: Browser
+) -> None:
+    with watched(browser, f"file://{report.parent}") as seen:
+        page = open_file(seen, report)
+        said = page.locator(".steps-sentence")
+        expect(said).to_contain_text("no rank came late by itself")
+        expect(said).to_contain_text("eth0 of node3")
+        ranks = page.get_by_role("table", name="Ranks compared")
+        expect(ranks.get_by_role("row", name="accused")).to_contain_text("node3")
+        page.get_by_label("Show the slow step").select_option(index=1)
+        expect(page.get_by_text("Replayed", exact=True)).to_be_visible()
+        assert seen.faults == []
+
+
 def test_a_report_can_be_read_by_pointing_and_on_a_phone(report: Path, browser: Browser) -> None:
     with watched(browser, f"file://{report.parent}", width=PHONE_WIDTH) as seen:
         page = open_file(seen, report)
