@@ -19,6 +19,7 @@ import {
   signed,
 } from "./step-compare-words";
 
+const NS = 1e9;
 const ROW_HEIGHT = 30;
 const ARC_WIDTH = 64;
 /** How long a replay takes on the screen, whatever the step takes. */
@@ -283,7 +284,7 @@ const RANK_COLUMNS: readonly Column<RankCompared>[] = [
     ] as const
   ).map(
     ([name, field]): Column<RankCompared> => ({
-      name: `${name}: normal, slow, excess`,
+      name,
       show: (one) => (
         <span>
           {seconds(one.normal[field])} → {seconds(one.slow[field])}{" "}
@@ -291,13 +292,19 @@ const RANK_COLUMNS: readonly Column<RankCompared>[] = [
         </span>
       ),
       by: (one) => one.excess[field] ?? Number.NaN,
+      csv: (one) => (one.excess[field] ?? Number.NaN) / NS,
       isNumber: true,
     }),
   ),
   {
-    name: "Others waited for it",
-    show: (one) => (one.waited_for_ns ? signed(one.waited_for_ns) : "–"),
+    name: "Waited for",
+    show: (one) => (
+      <span title="By all other ranks together, in the collectives that it entered last">
+        {one.waited_for_ns ? signed(one.waited_for_ns) : "–"}
+      </span>
+    ),
     by: (one) => one.waited_for_ns,
+    csv: (one) => one.waited_for_ns / NS,
     isNumber: true,
   },
 ];
@@ -306,7 +313,7 @@ function RankNumbers({ data }: { data: StepsCompared }) {
   return (
     <Panel
       title="The same in numbers"
-      hint="A step's median, in the order of blame; a role is measured, only a verdict accuses"
+      hint="A step's median: normal → slow, excess; in the order of blame. A role is measured, only a verdict accuses"
     >
       <Table
         label="Ranks compared"
@@ -339,13 +346,15 @@ const KIND_COLUMNS: readonly Column<Kind>[] = [
     name: "Normal",
     show: (one) => seconds(one.normal_ns),
     by: (one) => one.normal_ns,
+    csv: (one) => one.normal_ns / NS,
     isNumber: true,
   },
   { name: "Slow", show: (one) => seconds(one.slow_ns), by: (one) => one.slow_ns, isNumber: true },
   {
-    name: "Excess of a step",
+    name: "Excess",
     show: (one) => signed(one.excess_ns),
     by: (one) => one.excess_ns,
+    csv: (one) => one.excess_ns / NS,
     isNumber: true,
   },
 ];

@@ -28,7 +28,7 @@ const COLUMNS: readonly Column<StandsOut>[] = [
   },
   { name: "Slow", show: (one) => shown(one, one.slow), by: (one) => one.slow, isNumber: true },
   {
-    name: "Higher when slow",
+    name: "Higher",
     show: (one) => (
       <span
         title={`in ${percent(one.higher_share)} of all pairs of a slow and a normal one; 50 % is no difference`}

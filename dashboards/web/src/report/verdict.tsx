@@ -58,7 +58,7 @@ export function VerdictPart({ data }: { data: VerdictData }) {
         </div>
       </div>
       {data.steps && (
-        <section aria-label="Slow steps against normal ones">
+        <section class="report-stack" aria-label="Slow steps against normal ones">
           <h2>Slow steps against normal ones</h2>
           <StepComparison data={data.steps} />
         </section>

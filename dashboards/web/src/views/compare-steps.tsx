@@ -16,6 +16,8 @@ const NS = 1e9;
 const BEFORE_SECONDS = 150;
 const AFTER_SECONDS = 30;
 const DIFFER_SECONDS_MAX = 600;
+/** Before and after them, where the fabric is shown. */
+const AROUND_SECONDS = 60;
 /** Slow steps that are offered. */
 const OFFERED_MAX = 12;
 
@@ -38,6 +40,18 @@ export function StepsView({ job }: { job: string }) {
           {found.data ? `slow at ${moment(begin, now.value)}` : "slow against normal"}
         </span>
         {incident && <a href={href(["incident", incident])}>its incident</a>}
+        {found.data && (
+          <a
+            href={href(["fabric"], {
+              job,
+              focus: found.data.accused[0]?.culprit.host,
+              from: (begin - AROUND_SECONDS).toFixed(0),
+              to: (end + AROUND_SECONDS).toFixed(0),
+            })}
+          >
+            in the fabric
+          </a>
+        )}
       </header>
       <StepsForm key={JSON.stringify(asked)} />
       <Stale resource={found} />
