@@ -41,7 +41,14 @@ DESCRIPTIONS: Final[Mapping[int, str]] = {
 """What a status means, where the route does not say it better."""
 
 FINDS_NAMES: Final = frozenset(
-    {"/v1/paths", "/v1/topology", "/v1/links", "/v1/explain", "/v1/fabric/state"}
+    {
+        "/v1/paths",
+        "/v1/topology",
+        "/v1/links",
+        "/v1/links/shares",
+        "/v1/explain",
+        "/v1/fabric/state",
+    }
 )
 """Paths whose parameters name things; a name in the path itself is seen there."""
 

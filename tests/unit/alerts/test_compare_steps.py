@@ -12,7 +12,7 @@ from alerts.signals.gaps import own_time
 from alerts.window.model import JobWindow
 from alerts.window.split import split
 from collector.contract.verdict import Cause
-from tests.worlds.late_jobs import make_job, make_window
+from tests.worlds.late_jobs import make_job, make_window, shuffled
 
 MS = 1_000_000
 STEPS, RANKS = 40, 8
@@ -81,6 +81,28 @@ def test_without_the_culprit_a_step_takes_what_it_took_before() -> None:
     assert "rank 5 (node2) was outside of collectives for" in answer.sentence
     assert "Without that it would take about" in answer.sentence
     assert answer.assumptions
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_names_and_the_order_of_rows_change_nothing(seed: int) -> None:
+    job = make_job(extra_ms=extra(5, 30.0))
+    other = shuffled(job, seed)
+    first, second = (
+        compare_steps(make_window(one), one, slow_half(job), [blamed(job, 5)])
+        for one in (job, other)
+    )
+    assert second.sentence == first.sentence
+    assert second.ranks == first.ranks
+    assert second.flows == first.flows
+    assert [one.saved_ns for one in second.without] == [one.saved_ns for one in first.without]
+
+
+def test_a_clock_that_is_ahead_moves_waiting_and_not_own_time() -> None:
+    """Own time is by one clock: a host that is a little off is not called late."""
+    job = make_job(extra_ms=extra(5, 30.0), offsets_ns=[0, 2 * MS, 0, -2 * MS])
+    answer = compare_steps(make_window(job), job, slow_half(job))
+    assert [one.rank for one in answer.ranks if one.role is Role.LATE] == [5]
+    assert answer.ranks[0].excess.own_ns == pytest.approx(30 * MS, rel=0.1)
 
 
 def test_without_an_innocent_rank_nothing_is_saved() -> None:
