@@ -17,10 +17,11 @@ from alerts.judge.verdict import judge
 from alerts.signals.gaps import own_time
 from alerts.window.model import JobWindow, Window
 from api.diagnose.verdicts import judge_window
-from tests.tools.captures import RINGS
+from tests.tools.captures import CAPTURES, RINGS
 from tests.worlds.windows import capture_window
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "diagnose"
+PIPELINES = CAPTURES / "h200-pipeline"
 LATE = ("compute5", "cpu2", "groups_cpu6")
 SLOW = ("net3", "half4", "groups_net3", "tree_net2")
 INNOCENT = ("healthy", "noisy", "ckpt")
@@ -111,6 +112,17 @@ def test_runs_without_a_fault_accuse_no_rank_at_any_time(run: str) -> None:
         assert not answer.accused
         assert not [one for one in answer.ranks if one.is_accused]
         assert "Without that" not in answer.sentence
+
+
+@pytest.mark.skipif(not PIPELINES.is_dir(), reason="no captures beside the repository")
+@pytest.mark.parametrize(("run", "late"), [("late0", [0]), ("healthy", []), ("uneven", [])])
+def test_in_a_pipeline_lateness_lands_at_its_stage(run: str, late: list[int]) -> None:
+    answer = compared(PIPELINES / run)
+    assert [rank for one in answer.accused for rank in one.ranks] == late
+    assert [one.rank for one in answer.ranks if one.role is Role.LATE] == late
+    if late:
+        assert {one.role for one in answer.ranks[1:]} == {Role.WAITED}
+        assert 0 < answer.without[0].saved_ns < (answer.excess_ns or 0)
 
 
 @each_capture
