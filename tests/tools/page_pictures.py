@@ -41,6 +41,7 @@ SHOTS = {
     "fabric": Shot(f"/fabric?{SPAN}&colour=pause"),
     "job": Shot(f"/job/{VICTIM_JOB}?{SPAN}&rank=1"),
     "matrix": Shot(f"/matrix?job=pretrain&{SPAN}"),
+    "steps": Shot(f"/compare/steps/{VICTIM_JOB}?incident={{incident}}"),
     "explore": Shot(f"/explore?query=fabric_gpu_temperature_celsius&{SPAN}"),
     "hosts": Shot("/hosts"),
     "host": Shot(f"/hosts/{CULPRIT}"),
