@@ -1,6 +1,14 @@
 import { describe, expect, it } from "vitest";
 import type { RankRow, StepsCompared } from "../api/steps";
-import { arcPath, arcsOf, axisEnd, drawnRanks, orderWords, signed } from "./step-compare-words";
+import {
+  arcPath,
+  arcsOf,
+  arcWords,
+  axisEnd,
+  drawnRanks,
+  orderWords,
+  signed,
+} from "./step-compare-words";
 
 const MS = 1e6;
 const row = (rank: number, own: number, wait: number): RankRow => ({
@@ -55,8 +63,28 @@ describe("a comparison of steps", () => {
 
   it("draws only flows between ranks that are drawn", () => {
     const arcs = arcsOf(data, drawnRanks(data, undefined));
-    expect(arcs).toEqual([{ source: 5, target: 4, from: 0, to: 1, excess_ns: 30 * MS, share: 1 }]);
+    expect(arcs).toEqual([
+      { part: "wait", source: 5, target: 4, from: 0, to: 1, excess_ns: 30 * MS, share: 1 },
+    ]);
     expect(arcPath(arcs[0] as (typeof arcs)[0], 20, 60)).toMatch(/^M0,10\.0 C.* 2,30\.0$/);
+  });
+
+  it("lets the excess of transfers flow from the link that a verdict accuses", () => {
+    const rank = (number: number, longer: number) => ({
+      ...data.ranks[0],
+      rank: number,
+      excess: { ...parts, transfer_ns: longer * MS },
+    });
+    const slow = {
+      ...data,
+      flows: [],
+      without: [{ ...data.without[0], what: "network", ranks: [5] }],
+      ranks: [rank(5, 400), rank(4, 300), rank(77, 1)],
+    } as unknown as StepsCompared;
+    const arcs = arcsOf(slow, drawnRanks(slow, undefined));
+    expect(arcs.map(arcWords)).toEqual([
+      "transfers of rank 4 took 300 ms longer over the link of rank 5",
+    ]);
   });
 
   it("says whether the ring is known, and how many ranks are not drawn", () => {

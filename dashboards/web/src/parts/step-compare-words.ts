@@ -1,5 +1,5 @@
 /** What a comparison of steps shows, computed: rows on one axis, arcs between them, words. Pure. */
-import type { RankCompared, RankRow, Role, StepsCompared } from "../api/steps";
+import type { Flow, RankCompared, RankRow, Role, StepsCompared } from "../api/steps";
 import { duration } from "../format";
 
 const NS = 1e9;
@@ -63,6 +63,8 @@ export function axisEnd(data: StepsCompared): number {
 }
 
 export interface Arc {
+  /** `wait`: the target waited for the source; `transfer`: its bytes took longer over the source's link. */
+  readonly part: "wait" | "transfer";
   readonly source: number;
   readonly target: number;
   /** Rows of the drawing. */
@@ -74,19 +76,46 @@ export interface Arc {
 }
 
 const ARCS_MAX = 40;
+/** Of the largest excess of a transfer: those of collectives without the culprit have far less. */
+const TRANSFER_SHARE_MIN = 0.2;
 
-/** Who waited for whom, between rows that are drawn. */
+/** From the culprit to those it held up, and on: who waited for whom, between rows that are drawn. */
 export function arcsOf(data: StepsCompared, drawn: readonly DrawnRank[]): Arc[] {
   const place = new Map(drawn.map(({ rank }, row) => [rank, row]));
-  const largest = Math.max(1, ...data.flows.map((flow) => flow.excess_ns));
-  return data.flows
-    .flatMap(({ source, target, excess_ns }) => {
+  const flows = [
+    ...overLink(data).map((flow) => ({ ...flow, part: "transfer" as const })),
+    ...data.flows.map((flow) => ({ ...flow, part: "wait" as const })),
+  ];
+  const largest = Math.max(1, ...flows.map((flow) => flow.excess_ns));
+  return flows
+    .flatMap(({ part, source, target, excess_ns }) => {
       const [from, to] = [place.get(source), place.get(target)];
       return from === undefined || to === undefined
         ? []
-        : [{ source, target, from, to, excess_ns, share: excess_ns / largest }];
+        : [{ part, source, target, from, to, excess_ns, share: excess_ns / largest }];
     })
     .slice(0, ARCS_MAX);
+}
+
+/** Where a verdict accuses the network: what transfers of each other rank took longer by. */
+function overLink(data: StepsCompared): Flow[] {
+  const [first] = data.without;
+  const source = first?.what === "network" ? first.ranks[0] : undefined;
+  if (source === undefined) return [];
+  const others = data.ranks.filter(({ rank }) => rank !== source);
+  const largest = Math.max(0, ...others.map(({ excess }) => excess.transfer_ns ?? 0));
+  return others.flatMap(({ rank, excess }) => {
+    const longer = excess.transfer_ns ?? 0;
+    return longer > TRANSFER_SHARE_MIN * largest
+      ? [{ source, target: rank, excess_ns: longer }]
+      : [];
+  });
+}
+
+export function arcWords({ part, source, target, excess_ns }: Arc): string {
+  return part === "wait"
+    ? `rank ${target} waited ${seconds(excess_ns)} longer for rank ${source}`
+    : `transfers of rank ${target} took ${seconds(excess_ns)} longer over the link of rank ${source}`;
 }
 
 /** A path that leaves a row to the right and comes back at another one: longer ways bow further. */

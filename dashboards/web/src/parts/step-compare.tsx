@@ -10,6 +10,7 @@ import { bytesWords } from "./job-words";
 import {
   arcPath,
   arcsOf,
+  arcWords,
   axisEnd,
   type DrawnRank,
   drawnRanks,
@@ -201,7 +202,7 @@ function Bar({ row, end, word }: { row: RankRow | undefined; end: number; word: 
   );
 }
 
-/** Who waited for whom: the thicker, the longer. The table says the same. */
+/** Who held whom up: the thicker, the longer. The table says the same. */
 function Arcs(props: { data: StepsCompared; drawn: readonly DrawnRank[]; isFaded: boolean }) {
   const arcs = arcsOf(props.data, props.drawn);
   if (!arcs.length) return null;
@@ -212,18 +213,16 @@ function Arcs(props: { data: StepsCompared; drawn: readonly DrawnRank[]; isFaded
       width={ARC_WIDTH}
       height={height}
       role="img"
-      aria-label={`Who waited longer for whom: ${arcs
-        .slice(0, 3)
-        .map((arc) => `rank ${arc.target} for rank ${arc.source}`)
-        .join(", ")}`}
+      aria-label={`Who held whom up: ${arcs.slice(0, 3).map(arcWords).join("; ")}`}
     >
       {arcs.map((arc) => (
         <path
-          key={`${arc.source} ${arc.target}`}
+          key={`${arc.part} ${arc.source} ${arc.target}`}
+          class={arc.part}
           d={arcPath(arc, ROW_HEIGHT, ARC_WIDTH)}
           stroke-width={1 + 3 * arc.share}
         >
-          <title>{`rank ${arc.target} waited ${seconds(arc.excess_ns)} longer for rank ${arc.source}`}</title>
+          <title>{arcWords(arc)}</title>
         </path>
       ))}
     </svg>
