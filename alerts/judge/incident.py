@@ -221,7 +221,8 @@ class Round:
         for matches in (is_named, is_known_symptom, is_victim):
             for incident in opened:
                 is_its_own = matches is is_known_symptom and self._is_apart(verdict, incident)
-                if matches(verdict, incident) and not is_its_own:
+                is_later = matches is is_victim and begins_after(verdict, incident)
+                if matches(verdict, incident) and not is_its_own and not is_later:
                     return incident
         for incident in reversed(standing):
             if not incident.is_open and self._is_past(verdict, incident):
@@ -637,6 +638,15 @@ def is_known_symptom(verdict: Verdict, incident: Incident) -> bool:
 def is_victim(verdict: Verdict, incident: Incident) -> bool:
     others = (*incident.verdict.victims, *incident.verdict.accomplices)
     return bool(names_of(verdict.culprit)) and verdict.culprit in others
+
+
+def begins_after(verdict: Verdict, incident: Incident) -> bool:
+    """Whether what is accused began only when the incident's trouble was over.
+
+    Of a slow link all ranks of its ring are victims: one of them that hangs half a minute later,
+    while the incident is still open, is another trouble.
+    """
+    return verdict.since_ns > incident.last_seen_ns + ONSET_SECONDS * NS
 
 
 def stood_in(jobs: Collection[str], cost: Cost, elapsed_s: float) -> Cost:

@@ -40,6 +40,19 @@ def test_another_culprit_ends_the_incident_and_begins_one_that_is_linked_to_it()
     assert story.only_open().id == new.id
 
 
+@pytest.mark.parametrize(("since", "is_another"), [(45, True), (12, False)])
+def test_a_former_victim_that_fails_later_is_another_trouble(
+    *, since: int, is_another: bool
+) -> None:
+    """As it was on a live GPU: a rank of a ring hung half a minute after its slow link was well."""
+    story = Story()
+    story.at(10, verdict(confidence=0.6, victims=(RANK,), until=10))
+    story.at(60, verdict(Cause.HANG, RANK, since=since, confidence=0.96))
+    old, new = story.incidents
+    assert (new.taken_for is None) is is_another
+    assert (old.became is None) is is_another
+
+
 def test_a_third_culprit_belongs_to_the_same_row() -> None:
     story = Story()
     story.at(10, verdict(confidence=0.5))
