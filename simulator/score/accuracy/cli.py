@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of --accuracy: which trials are played (default all)",
     )
     parser.add_argument(
-        "--hosts",
+        "--trial-hosts",
         type=int,
         choices=(HOSTS_SMALL, HOSTS_MEDIUM, HOSTS_LARGE),
         default=HOSTS_SMALL,
@@ -81,7 +81,7 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
     console = Console()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     extra = range(seeds[0], seeds[0] + SEVERAL_PER_SEED * len(seeds))
-    trials = [*ladder(seeds, arguments.hosts), *several(extra), *all_shapes(seeds[:1])]
+    trials = [*ladder(seeds, arguments.trial_hosts), *several(extra), *all_shapes(seeds[:1])]
     trials = [one for one in trials if arguments.trials in ("all", family_of(one.kind))]
     watches = [
         Watch(seed=seeds[0] + number, hours=WATCH_HOURS)
