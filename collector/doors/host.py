@@ -26,6 +26,7 @@ from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.doors.commands import Output, recorded_as, run_command
 from collector.doors.fetch import Fetcher
+from collector.doors.kernel_log import KernelLog, KernelNews, replay
 from collector.doors.netlink import LinkNews, LinkSocket
 from collector.doors.nvml import LiveNvml, Nvml, ReplayedNvml
 from collector.doors.ras import ask_status
@@ -144,6 +145,9 @@ class Host:
         self._ethtool = EthtoolSocket() if self._is_live else None
         self._datagrams: dict[str, DatagramSocket] = {}
         self._link_socket = LinkSocket() if self._is_live else None
+        self._kernel_log: KernelLog | None = None
+        self._kernel_records = 0
+        """Of a captured tree: how many were replayed."""
         self._fetcher = Fetcher() if self._is_live else None
         self._nvml: LiveNvml | None = None
         self._replayed: ReplayedNvml | None = None
@@ -273,6 +277,8 @@ class Host:
             self._link_socket.close()
         for door in self._datagrams.values():
             door.close()
+        if self._kernel_log:
+            self._kernel_log.close()
         if self._fetcher:
             self._fetcher.close()
         if self._nvml:
@@ -345,6 +351,25 @@ class Host:
             return self._link_socket.look()
         except OSError as error:
             raise host_error("rtnetlink", error) from error
+
+    def kernel_news(self, records_max: int) -> KernelNews:
+        """Records of the kernel's log since the last call, at first all. One thread.
+
+        On a captured tree `dev/kmsg` is a file of such records.
+        """
+        path = "dev/kmsg"
+        if not self._is_live:
+            text, changed_ns = self.read(path, RECORDING_BYTES_MAX), self.stat(path).changed_ns
+            news = replay(text, changed_ns, self._kernel_records, records_max)
+            self._kernel_records += len(news.records)
+            return news
+        try:
+            if self._kernel_log is None:
+                self._kernel_log = KernelLog(self._prefix + path)
+            records, now_ns = self._kernel_log.read(records_max), time.time_ns()
+            return KernelNews(records, now_ns, now_ns - time.monotonic_ns())
+        except OSError as error:
+            raise host_error(path, error) from error
 
     # GPUs, and other programs' pages ----------------------------------------------------------
 
