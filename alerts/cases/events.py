@@ -13,11 +13,33 @@ from alerts.detectors.gpu_error import XID_EVENT
 from alerts.detectors.link_flap import EVENTS as LINK_EVENTS
 from alerts.detectors.mismatch import TIMED_OUT
 from collector.contract.communicator import COMMUNICATOR, HOST, PID, RANK
+from collector.contract.kernel import (
+    AGE,
+    COMPONENT,
+    COUNT,
+    FATAL,
+    KERNEL_MESSAGE,
+    MESSAGE,
+    NIC_COMPONENTS,
+    NIC_LIVES,
+    SEVERITY,
+)
 from collector.contract.model import Event
 from collector.contract.ras import RAS, REPORT, decode_text, encode_report
 from collector.contract.verdict import Reason
 
-KINDS = frozenset({*LINK_EVENTS, "link_rate", "burst", XID_EVENT, LAST_WORDS, HOST_ADDRESS, RAS})
+KINDS = frozenset(
+    {
+        *LINK_EVENTS,
+        "link_rate",
+        "burst",
+        XID_EVENT,
+        LAST_WORDS,
+        HOST_ADDRESS,
+        RAS,
+        KERNEL_MESSAGE,
+    }
+)
 """Kinds of events that a detector reads; others are dropped."""
 WORDS = frozenset({*KERNEL, *DOUBTFUL, TIMED_OUT})
 """Last words that a detector tells from others; of the rest it sees which are alike."""
@@ -53,6 +75,11 @@ class EventScrub:
             "proof": digits,
             "timed": digits,
             "absent": numbers,
+            AGE: digits,
+            COUNT: digits,
+            SEVERITY: lambda text: one_of(text, frozenset({FATAL})),
+            COMPONENT: lambda text: one_of(text, NIC_COMPONENTS),
+            MESSAGE: lambda text: names.known(NameKind.WORDS, text, NIC_LIVES),
             "direction": lambda text: one_of(text, DIRECTIONS),
             "role": lambda text: one_of(text, ROLES),
             "reason": lambda text: one_of(text, frozenset(Reason)),

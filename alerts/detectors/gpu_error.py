@@ -6,9 +6,10 @@ beyond what its peers have; memory rows that could not be replaced; what the GPU
 A GPU that the driver can no longer read, or whose readings stop while its host's others go on, is
 gone: that is a hang's reason. All of a GPU is one finding, as clear as its signs together.
 
-*Assumptions.* XIDs come as events (`gpu_xid`) or as the last one's number. What the catalogue calls
-harmless (a row was replaced, many errors were corrected) explains and does not accuse. Errors that
-an application causes (13, 31) weigh little: the same program then fails anywhere.
+*Assumptions.* XIDs come as events (`gpu_xid`, else of the kernel's log) or as the last one's
+number. What the catalogue calls harmless (a row was replaced, many errors were corrected) explains
+and does not accuse. Errors that an application causes (13, 31) weigh little: the same program then
+fails anywhere.
 
 *Misses.* A GPU that computes wrong numbers; one that hangs before its driver notices; errors of
 NVSwitches, which no agent reads; a driver that reports no XID.
@@ -31,6 +32,7 @@ from alerts.window.columns import Floats, Ints
 from alerts.window.model import Gpus, Window
 from alerts.window.statistics import runs
 from collector.contract.identity import GPU_MAX, XID_MAX, whole_number
+from collector.contract.kernel import KERNEL_MESSAGE
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Evidence, Reason
@@ -220,14 +222,18 @@ def xid_clues(window: Window) -> Iterator[Clue]:
     """XIDs of events, and of the last one's number where no event reports it."""
     gpus = window.gpus
     reported: dict[tuple[int, int], list[tuple[int, str]]] = {}
+    logged: dict[tuple[int, int], list[tuple[int, str]]] = {}
     for event in window.events:
-        if event.kind != XID_EVENT:
+        if event.kind not in (XID_EVENT, KERNEL_MESSAGE):
             continue
         xid = whole_number(event.attributes.get("xid", ""), XID_MAX)
         gpu = whole_number(event.labels.get("gpu", ""), GPU_MAX)
         row = None if gpu is None else gpus.row_of.get((event.labels.get("host", ""), gpu))
         if row is not None and xid is not None:
-            reported.setdefault((row, xid), []).append((event.time_ns, event.message))
+            book = reported if event.kind == XID_EVENT else logged
+            book.setdefault((row, xid), []).append((event.time_ns, event.message))
+    # The kernel's log has the same XIDs: it speaks where NVML does not.
+    reported = logged | reported
     grid = gpus.grid
     for place, cell, number in changed_xids(gpus.values("xid_last")):
         time_ns = min(grid.start_ns + cell * grid.step_ns, window.to_ns)

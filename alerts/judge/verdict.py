@@ -23,6 +23,7 @@ from alerts.detectors import detect_all
 from alerts.finding import Finding
 from alerts.judge.attendance import doubt_of
 from alerts.judge.confidence import confidence
+from alerts.judge.kernel_words import kernel_words
 from alerts.judge.places import Surroundings, is_same, port_row, with_all_names
 from alerts.judge.ruled_out import ruled_out
 from alerts.judge.sharing import shared_cable
@@ -31,6 +32,7 @@ from alerts.judge.words import action, summary
 from alerts.window.model import JobWindow, Window
 from collector.contract.cause_facts import Family
 from collector.contract.causes import by_reason
+from collector.contract.kernel import MESSAGES
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Layer, Reason, Verdict
 
@@ -523,6 +525,9 @@ def to_verdict(
     ends = [one.until_ns for one in (root, *case.symptoms)]
     parts = [root, *case.symptoms, *case.support]
     evidence = [each for part in unique(parts) for each in part.evidence]
+    told = {each.labels.get("kind") for each in evidence if each.metric == MESSAGES}
+    said = kernel_words(window, with_all_names(window, case.culprit), root.since_ns)
+    evidence += [each for each in said if each.labels["kind"] not in told]
     jobs = tuple(jobs_of(case)) or jobs_around(window, case.culprit, around)
     doubt = doubt_of(window, root, case.symptoms)
     certain = confidence(case.root, case.symptoms, case.support)

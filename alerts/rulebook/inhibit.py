@@ -30,7 +30,7 @@ SCOPE_LABEL, THEME_LABEL = "scope", "theme"
 A rule without them is never taken for a symptom."""
 
 NETWORK_THEMES = frozenset({"loss", "errors", "links", "pause", "congestion", "bursts", "capacity"})
-MACHINE_THEMES = frozenset({"gpus"})
+MACHINE_THEMES = frozenset({"gpus", "kernel"})
 JOB_THEMES = frozenset({"stragglers", "collectives"})
 SPREADING_THEMES = frozenset({"pause", "congestion", "bursts"})
 """Back-pressure carries these through a fabric, to ports that no verdict lists as victims."""

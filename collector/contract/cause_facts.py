@@ -84,6 +84,7 @@ PCIE_GPU = Sight("PCIe readings", "gpus", ("pcie",))
 HOSTS = Sight("readings of hosts", "hosts")
 LINK_EVENTS = Sight("states of links", "events", ("link",))
 XID_EVENTS = Sight("GPU errors or XIDs", "events", ("xid",))
+KERNEL_EVENTS = Sight("the kernel's log", "events", ("kernel",))
 BURST_EVENTS = Sight("queue or ECN counters", "events", ("burst",))
 
 

@@ -11,6 +11,7 @@ from collector.contract.cause_facts import (
     CLOCKS,
     GPU_ERRORS,
     HOSTS,
+    KERNEL_EVENTS,
     PCIE_GPU,
     PCIE_NIC,
     RATES,
@@ -163,6 +164,19 @@ class Reason(enum.StrEnum):
             "firmware, and swap it."
         ),
         runbook=OF_CAUSE,
+    )
+    NIC_FAILED = ReasonFacts(
+        name="nic_failed",
+        title="NIC failed",
+        because="its driver says that the NIC has failed",
+        layer=Layer.NETWORK,
+        action=(
+            "On {host} read `dmesg -T | grep -e mlx5 -e bnxt -e ice -e efa`: the port may be up "
+            "all the same. Drain {host}, reset the NIC (`mlxfwreset`) or power-cycle the host, and "
+            "update its firmware if it fails again."
+        ),
+        runbook="nic-failed",
+        looks_for=Sought("NICs that have failed", (KERNEL_EVENTS,)),
     )
     CABLE = ReasonFacts(
         name="cable",

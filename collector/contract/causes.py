@@ -350,6 +350,7 @@ class Cause(enum.StrEnum):
         colour="bad",
         by_reason={
             Reason.GPU_ERROR: ByReason(depth=10, blame=GPU_BROKEN),
+            Reason.NIC_FAILED: ByReason(depth=15, blame=NIC_BAD),
             Reason.LINK_DOWN: ByReason(blame=LINK_DOWN),
             Reason.CABLE: ByReason(blame=CABLE_BAD),
             Reason.SWITCH: ByReason(blame=SWITCH_BAD),

@@ -18,6 +18,19 @@ from typing import Any, ClassVar
 import msgspec
 
 from collector.contract.errors import HostError
+from collector.contract.kernel import (
+    AGE,
+    COMPONENT,
+    COUNT,
+    FATAL,
+    KERNEL_MESSAGE,
+    MESSAGE,
+    MESSAGES,
+    NETDEV,
+    NIC_COMPONENTS,
+    NIC_LIVES,
+    SEVERITY,
+)
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
@@ -49,16 +62,10 @@ RANKS_MAX = 1_024
 FIND_SECONDS = 10
 """From one search for ranks to the next."""
 
-MESSAGES = "fabric_host_kernel_messages_total"
 RECORDS = "fabric_host_kernel_log_records_total"
 DROPPED = "fabric_host_kernel_log_dropped_total"
 OVERWRITTEN, MALFORMED = "overwritten", "malformed"
-EVENT = "kernel_message"
 OTHER = "other"
-AGE = "age_seconds"
-"""The attribute of an event: how long ago the first such message about the thing came."""
-ENDS_STANDING = frozenset({"nic_recovered", "nic_started"})
-"""Kinds after which a NIC is no longer dead."""
 OOM_KILL = "oom_kill"
 PERMISSION = "run the agent with CAP_SYSLOG, or set kernel.dmesg_restrict to 0"
 
@@ -227,7 +234,7 @@ class KernelLogSource:
         if not known.since_ns:
             known.since_ns = time_ns
         known.count += 1
-        if said.kind.kind in ENDS_STANDING:
+        if said.kind.kind in NIC_LIVES:
             self._standing.pop(labels.get("device", ""), None)
         event = self._event(said, rank | labels, thing, known, time_ns)
         if is_standing(said) and thing is not None and "device" in labels:
@@ -318,17 +325,17 @@ class KernelLogSource:
     ) -> Event:
         kind = said.kind
         attributes = {
-            "message": kind.kind,
-            "component": kind.component,
-            "severity": kind.severity,
-            "count": str(known.count - known.told),
+            MESSAGE: kind.kind,
+            COMPONENT: kind.component,
+            SEVERITY: kind.severity,
+            COUNT: str(known.count - known.told),
             AGE: f"{(time_ns - known.since_ns) / NS:.0f}",
-            "netdev": thing.netdev if thing is not None else "",
+            NETDEV: thing.netdev if thing is not None else "",
             "line": said.line,
             **{name: said.words.get(name, "") for name in ("pci", "detail", "xid", "sxid")},
         }
         return Event(
-            kind=EVENT,
+            kind=KERNEL_MESSAGE,
             time_ns=time_ns,
             labels=dict(labels),
             message=f"{subject_of(said, labels)} {explain(said)}. The kernel: {said.line}",
@@ -379,7 +386,7 @@ def subject_of(said: Said, labels: Mapping[str, str]) -> str:
 
 def is_standing(said: Said) -> bool:
     """Whether it is about a NIC, or a device on its bus, that is dead from now on."""
-    return said.kind.severity == "fatal" and said.kind.component in ("nic", "pcie")
+    return said.kind.severity == FATAL and said.kind.component in NIC_COMPONENTS
 
 
 def is_rank_killed(said: Said, rank: Mapping[str, str]) -> bool:

@@ -6,14 +6,11 @@ import re
 import tomllib
 from functools import cache
 from importlib import resources
-from typing import Literal
 
 import msgspec
 
 from collector.contract.errors import ContractError
-
-Component = Literal["nic", "pcie", "gpu", "nvswitch", "memory", "disk", "process", "clock"]
-Severity = Literal["info", "warning", "error", "fatal"]
+from collector.contract.kernel import Component, Severity
 
 ANY_DRIVER = "*"
 PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"

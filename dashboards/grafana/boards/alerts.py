@@ -47,7 +47,7 @@ EXPLAINED = " or ".join(
         covered("switch", NETWORK_THEMES, "host", 'scope="switch"'),
         covered("gpu", "gpus", "host, gpu", 'scope="gpu", gpu!=""'),
         covered("gpu", "gpus", "host", 'scope="gpu", gpu=""'),
-        covered("host", "gpus", "host", 'scope="host"'),
+        covered("host", "gpus|kernel", "host", 'scope="host"'),
         covered("job|rank", "stragglers|collectives", "job", 'scope="job"'),
         covered(".*", SPREADING_THEMES, "", 'scope="fabric"'),
     )
