@@ -38,6 +38,7 @@ from simulator.interfaces.kernel import (
     start_ticks,
     uptime_s,
 )
+from simulator.interfaces.kernel_lines import nic_lines
 from simulator.snapshot import Counts, JobStatus, Snapshot
 from simulator.topology.model import Bools, Floats, Ints, Topology
 
@@ -440,6 +441,8 @@ class MachineTree:
         self._pressure = {name: _Pressure(topology.hosts) for name in resources}
         self._jobs: dict[str, _Ranks] = {}
         self._written: dict[str, str] = {}
+        self._dead_nics: Bools = np.zeros(topology.nics, dtype=np.bool_)
+        self._kernel_records = [0] * topology.hosts
 
     def root(self, host: int) -> Path:
         """Where a host's tree begins: what its agent is given as ``--root``."""
@@ -455,6 +458,7 @@ class MachineTree:
             users = f"root:x:0:0:root:/root:/bin/bash\n{USER}:x:{USER_ID}:{USER_ID}::/srv:/bin/sh\n"
             _write(root / "etc/passwd", users)
             _write(root / "dev/nvidiactl", "")
+            _write(root / "dev/kmsg", "")
             (root / "nvml").mkdir(exist_ok=True)
             for gpu in range(self._topology.gpus_per_host):
                 address = gpu_address(gpu)
@@ -475,6 +479,20 @@ class MachineTree:
             for host in hosts:
                 self._put(f"{roots[host]}/proc/{name}", texts[host])
         self._update_processes(snapshot)
+        self._update_kernel_logs(snapshot)
+
+    def _update_kernel_logs(self, snapshot: Snapshot) -> None:
+        """Append what the kernels say of NICs whose firmware has stopped, or runs again."""
+        dead = snapshot.world.nic_is_dead
+        uptime = uptime_s(snapshot)
+        for nic in np.flatnonzero(dead != self._dead_nics).tolist():
+            host = nic // self._topology.nics_per_host
+            with (self.root(host) / "dev/kmsg").open("a", encoding="utf-8") as log:
+                for line in nic_lines(self._topology, nic, is_dead=bool(dead[nic])):
+                    self._kernel_records[host] += 1
+                    place = f"{self._kernel_records[host]},{int(uptime[host] * 1e6)}"
+                    log.write(f"3,{place},-;{line}\n")
+        self._dead_nics = dead.copy()
 
     def _put(self, path: str, text: str) -> None:
         before = self._written.get(path, "")

@@ -2,9 +2,9 @@
 
 A `Reporter` is every production agent at once: the same series, records and events by the same
 names, in the same wire format, by each host's own clock, of the sources `ethtool`,
-`flight_recorder`, `host`, `ib_sysfs`, `links`, `nccl_debug`, `nccl_inspector`, `nccl_ras` (of jobs
-that hang), `netdev`, `nvml` and `steps`; and the agent that polls the switches, by `snmp` or
-`ib_fabric` (`simulator.readings.poller`). It does not send the agents' metrics about themselves
+`flight_recorder`, `host`, `ib_sysfs`, `kernel_log`, `links`, `nccl_debug`, `nccl_inspector`,
+`nccl_ras` (of jobs that hang), `netdev`, `nvml` and `steps`; and the agent that polls the switches,
+by `snmp` or `ib_fabric` (`simulator.readings.poller`). It does not send the agents' metrics about themselves
 (`fabric_agent_…`, but for named absences), nor what `bursts` and `configuration` would find.
 
 A dead agent reads and sends nothing. When it is back it reads what ranks have written into their
@@ -27,6 +27,7 @@ from simulator.readings.collectives import CollectiveSection
 from simulator.readings.debug_logs import DebugSection
 from simulator.readings.dumps import DumpSection
 from simulator.readings.fabric import EthtoolSection, NetdevSection, PortSection
+from simulator.readings.kernel_log import KernelSection
 from simulator.readings.links import LinkSection
 from simulator.readings.machines import GpuSection, HostSection, XidSection
 from simulator.readings.poller import Poller, PollerSpec
@@ -116,6 +117,7 @@ class Reporter:
             NetdevSection(topology),
             EthtoolSection(topology),
             LinkSection(topology),
+            KernelSection(topology),
             gpus,
             XidSection(topology),
             HostSection(topology, self._ranks),

@@ -60,6 +60,8 @@ class Knobs:
     """PCIe lanes and generation that are left, in both directions: 0.5 is x8 for x16."""
     nic_pfc_ok: Bools
     """Its priority is lossless end to end; False: misconfigured, and full queues drop."""
+    nic_is_dead: Bools
+    """Its firmware has stopped: the port stays up, and carries nothing."""
 
     # Per switch.
     switch_buffer_share: Floats
@@ -145,6 +147,7 @@ class World(Knobs):
         self.nic_receive_share = np.ones(nics)
         self.nic_pcie_share = np.ones(nics)
         self.nic_pfc_ok = np.ones(nics, dtype=np.bool_)
+        self.nic_is_dead = np.zeros(nics, dtype=np.bool_)
         self.switch_buffer_share = np.ones(switches)
         self.switch_hash_seed = self._hash_seed.copy()
         self.switch_hash_bits = np.full(switches, 32, dtype=np.int32)
@@ -192,6 +195,8 @@ class World(Knobs):
         capacity[topology.pcie_in(nic)] = np.minimum(
             slot, self._limited(line, self.nic_receive_share)
         )
+        dead = np.flatnonzero(self.nic_is_dead).astype(np.int32)
+        capacity[topology.up(dead)] = capacity[topology.down(dead)] = 0.0
         return capacity
 
     @staticmethod

@@ -45,14 +45,14 @@ from tests.worlds.simulated import START_UNIX_NS, make_topology
 from tests.worlds.simulated_jobs import JOB, make_blocks, make_full_snapshot, make_hang, make_step
 
 SOURCES = (
-    *("ethtool", "flight_recorder", "host", "ib_sysfs", "links", "nccl_debug", "nccl_inspector"),
-    *("netdev", "nvml", "steps"),
+    *("ethtool", "flight_recorder", "host", "ib_sysfs", "kernel_log", "links", "nccl_debug"),
+    *("nccl_inspector", "netdev", "nvml", "steps"),
 )
 """What fast mode stands for."""
 TIME_OF_READ = frozenset(
     {
         *("gpu_xid", "gpu_process_gone", "flight_recorder_dump", "process_group"),
-        *("link_down", "link_up", "link_rate", "link_flap"),
+        *("link_down", "link_up", "link_rate", "link_flap", "kernel_message"),
     }
 )
 """Events whose time is that of the read: by a real clock there."""
@@ -295,6 +295,23 @@ def test_links_that_change_are_told_alike(fabric: Fabric, tmp_path: Path) -> Non
     assert kinds[:4] == [[], ["link_down"], ["link_up", "link_rate"], ["link_rate"]]
     # On Ethernet mlx5 counts no downs there.
     assert kinds[4] == ([] if fabric is Fabric.ROCE else ["link_flap"] * 2)
+
+
+def test_a_nic_whose_firmware_stops_is_told_alike(tmp_path: Path) -> None:
+    topology = make_topology(nics=2)
+    first = make_full_snapshot(topology)
+    dead = copy.deepcopy(first)
+    dead.world.nic_is_dead[1] = True
+    ticks = [next_tick(dead), next_tick(dead, time_s=62.0), next_tick(first, time_s=63.0)]
+    batches = run_both(tmp_path, topology, [first, *ticks])
+    (event,) = [each for each in batches[0].events if each.kind == "kernel_message"]
+    assert (event.labels, event.attributes["message"]) == ({"device": "mlx5_1"}, "nic_recovered")
+    counted = {
+        dict(labels)["kind"]: value
+        for (metric, labels), value in samples_sent(batches[0]).items()
+        if metric == "fabric_host_kernel_messages_total"
+    }
+    assert counted == {"nic_firmware_dead": 2, "nic_recovered": 1}
 
 
 def test_a_change_of_a_link_has_the_time_of_the_look_that_saw_it() -> None:

@@ -144,6 +144,15 @@ def shows_nic_dead(struck: Struck) -> None:
     assert not late[[up, down]].any()
 
 
+def shows_nic_firmware(struck: Struck) -> None:
+    up, down = struck.place.link, int(struck.topology.reverse[struck.place.link])
+    assert not struck.links("downs").any()
+    block = struck.hung()
+    assert np.isfinite(block.entry_s).all()
+    late = struck.watched.links("bytes", SETTLED_S, WHEN.look_s)
+    assert not late[[up, down]].any()
+
+
 def shows_rate_downgrade(struck: Struck) -> None:
     share = struck.watched.links("bits", SETTLED_S, WHEN.look_s) / (WHEN.look_s - SETTLED_S)
     ends = [struck.place.link, int(struck.topology.reverse[struck.place.link])]
