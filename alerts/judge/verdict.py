@@ -316,6 +316,9 @@ def standstill_cases(
         culprit = symptom.culprit
         if reasons and not names_somebody(culprit):
             culprit = reasons[0].culprit
+            if symptom.cause is Cause.STALL and reasons[0].cause is Cause.HANG:
+                # A stall has no culprit: with one it is a hang.
+                symptom = msgspec.structs.replace(symptom, cause=Cause.HANG)  # noqa: PLW2901
         cases.append(Case(root=symptom, culprit=culprit, symptoms=[symptom], support=reasons))
     used = {id(one) for case in cases for one in case.support}
     cases += [

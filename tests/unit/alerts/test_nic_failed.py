@@ -4,6 +4,7 @@ import pytest
 
 from alerts.detectors.gpu_error import detect as detect_gpus
 from alerts.detectors.nic_failed import detect
+from alerts.finding import Finding
 from alerts.health.blame import signs_of
 from alerts.health.judge import stand
 from alerts.health.model import HealthState, TargetKind
@@ -107,6 +108,26 @@ def test_a_job_whose_nic_is_dead_gets_a_verdict_with_the_line_of_the_kernel() ->
     assert (verdict.culprit.host, verdict.culprit.device) == ("node3", "mlx5_0")
     assert "nic_firmware_dead" in verdict.evidence[0].text
     assert [one.labels["kind"] for one in verdict.evidence] == ["nic_firmware_dead"]
+
+
+def test_a_job_that_stands_without_a_culprit_hangs_by_its_dead_nic() -> None:
+    window = window_of(said()).window()
+    job = window.jobs[0].job
+    stands = Finding(
+        detector="stall",
+        cause=Cause.STALL,
+        culprit=Culprit(job=job),
+        strength=0.8,
+        since_ns=START_NS + 20 * STEP_NS,
+        until_ns=None,
+        last_ns=window.to_ns,
+        job=job,
+    )
+    (alone,) = judge(window, [stands])
+    assert (alone.cause, alone.culprit.host) == (Cause.STALL, "")
+    (verdict,) = judge(window, [stands, *detect(window)])
+    assert (verdict.cause, verdict.reason) == (Cause.HANG, Reason.NIC_FAILED)
+    assert (verdict.culprit.host, verdict.culprit.device) == ("node3", "mlx5_0")
 
 
 def test_a_host_with_a_dead_nic_that_no_job_uses_is_suspect() -> None:
