@@ -217,12 +217,12 @@ class KernelLogSource:
         said = understand(record.text)
         if said is None:
             return
-        time_ns = min(news.now_ns, news.boot_ns + record.time_us * 1_000)
+        time_ns = news.boot_ns + record.time_us * 1_000
         if self._looked_ns:
             time_ns = max(time_ns, self._looked_ns)
         elif self._skip_before_ns is not None and time_ns < self._skip_before_ns:
             return
-        yield from self._note(host, record, said, time_ns)
+        yield from self._note(host, record, said, min(time_ns, news.now_ns))
 
     def _note(self, host: Host, record: Record, said: Said, time_ns: int) -> Iterator[Event]:
         thing = self._thing_of(host, record, said)
