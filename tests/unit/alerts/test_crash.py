@@ -8,6 +8,8 @@ from alerts.window.model import Rank, Window
 from collector.contract.model import Event
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
+from collector.reading.kernel_log import understand
+from collector.sources.kernel_log import last_words
 from tests.worlds.late_jobs import make_job, make_window
 
 END_NS = 1_800_000_100 * NS
@@ -236,6 +238,21 @@ def test_without_any_job_the_words_are_a_verdict_of_their_own() -> None:
     assert (
         verdict.summary == "The job died: a collective timed out; this evidence names no culprit."
     )
+
+
+def test_a_rank_that_the_kernel_killed_is_named_as_its_agent_reports_it() -> None:
+    """The event as the source `kernel_log` makes it; the agent adds the host."""
+    made = window()
+    job, host = made.jobs[0].job, made.jobs[0].ranks[3].host
+    line = b"Memory cgroup out of memory: Killed process 4201 (python) total-vm:1kB"
+    killed = understand(line)
+    assert killed is not None
+    event = last_words(killed, {"pid": "4201", "job": job, "rank": "3"}, END_NS)
+    event = msgspec.structs.replace(event, labels=event.labels | {"host": host})
+    (verdict,) = judge(window(event, lost(1), timed_out(0)))
+    assert (verdict.cause, verdict.reason) == (Cause.CRASH, Reason.HOST_MEMORY)
+    assert (verdict.culprit.rank, verdict.culprit.host) == (3, host)
+    assert "Killed process 4201" in verdict.evidence[0].text
 
 
 def test_words_of_two_jobs_are_judged_apart() -> None:

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from collector.contract.errors import HostError
+from collector.contract.kernel import MESSAGES
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
@@ -214,7 +216,7 @@ def test_the_first_of_a_kind_is_an_event_at_once_and_repeats_are_counted(log: Lo
     log.host.seconds += kernel_log.EVENT_SECONDS + 1
     log.write(DISK)
     assert [each.attributes["count"] for each in events_of(list(ours.look(log.host)))] == ["4"]
-    assert values_of(list(ours.read(log.host)), kernel_log.MESSAGES) == {"nvme_timeout": 5}
+    assert values_of(list(ours.read(log.host)), MESSAGES) == {"nvme_timeout": 5}
 
 
 def test_a_restart_goes_on_where_the_agent_ended(log: Log, tmp_path: Path) -> None:
@@ -298,6 +300,26 @@ def test_a_bridge_with_two_devices_behind_it_accuses_neither(tmp_path: Path) -> 
     assert found.labels == {"device": "mlx5_1"}
 
 
+def test_a_killed_rank_says_its_last_words_once_and_a_killed_stranger_none(tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    shutil.copytree(FIXTURE, root, symlinks=True)
+    (root / "dev/kmsg").write_bytes(b"")
+    host, ours = Clocked(root), source()
+    list(ours.read(host))
+    shutil.rmtree(root / "proc/4201")  # it is gone by the time that the line is read
+    killed = "Memory cgroup out of memory: Killed process {} (python) total-vm:1kB"
+    lines = [killed.format(4201), killed.format(77), killed.format(4201)]
+    text = "".join(f"3,{number},{number},-;{line}\n" for number, line in enumerate(lines, 1))
+    (root / "dev/kmsg").write_text(text, encoding="utf-8")
+    events = events_of(list(ours.look(host)))
+    host.close()
+    assert [(each.kind, each.labels.get("rank"), each.labels["pid"]) for each in events] == [
+        ("last_words", "8", "4201"),
+        ("kernel_message", "8", "4201"),
+        ("kernel_message", None, "77"),
+    ]
+
+
 # --- hostile -------------------------------------------------------------------------------------
 
 
@@ -343,7 +365,7 @@ def test_a_flood_is_read_in_bounded_pieces_and_nothing_is_lost_silently(log: Log
     counted = [
         each.value
         for each in readings
-        if isinstance(each, Sample) and each.series.metric == kernel_log.MESSAGES
+        if isinstance(each, Sample) and each.series.metric == MESSAGES
     ]
     assert looks == lines / kernel_log.RECORDS_PER_LOOK
     assert len(counted) <= kernel_log.SERIES_MAX + len(load_kinds())
