@@ -21,8 +21,8 @@ POLLER = "poller-0"
 INTERVAL_SECONDS, TIMEOUT_SECONDS = 10.0, 8.0
 OTHER_SOURCES = (
     *("bursts", "configuration", "dcgm", "ethtool", "flight_recorder", "gnmi", "host", "ib_sysfs"),
-    *("kernel_log", "kineto", "links", "lldp", "nccl_debug", "nccl_inspector", "nccl_tests"),
-    *("netdev", "nvml", "steps"),
+    *("kernel_log", "kineto", "links", "lldp", "nccl_debug", "nccl_inspector", "nccl_ras"),
+    *("nccl_tests", "netdev", "nvml", "steps"),
 )
 """All sources of an agent that ask no switches, or stream from them: a poller has them off."""
 

@@ -4,8 +4,9 @@ A `Reporter` is every production agent at once: the same series, records and eve
 names, in the same wire format, by each host's own clock, of the sources `ethtool`,
 `flight_recorder`, `host`, `ib_sysfs`, `kernel_log`, `links`, `nccl_debug`, `nccl_inspector`,
 `nccl_ras` (of jobs that hang), `netdev`, `nvml` and `steps`; and the agent that polls the switches,
-by `snmp` or `ib_fabric` (`simulator.readings.poller`). It does not send the agents' metrics about themselves
-(`fabric_agent_…`, but for named absences), nor what `bursts` and `configuration` would find.
+by `snmp` or `ib_fabric` (`simulator.readings.poller`). It does not send the agents' metrics
+about themselves (`fabric_agent_…`, but for named absences), nor what `bursts` and `configuration`
+would find.
 
 A dead agent reads and sends nothing. When it is back it reads what ranks have written into their
 logs meanwhile, so that collectives and steps come late; samples of that time are lost. A lost batch
