@@ -15,6 +15,8 @@ INCIDENT_LABEL = "incident"
 FIRST_INCIDENT_LABEL = "first_incident"
 """The label of an alert that is about an incident: the first in the row of incidents that became
 each other. All of a row is one page."""
+WORK = "work"
+"""Annotation: who has acknowledged the alert's incident, and to whom it is assigned."""
 INHIBITED_BY = "inhibited_by"
 """The annotation of an alert that an incident explains: the incident's id. An annotation, because
 a label would make it another alert."""

@@ -27,6 +27,7 @@ from alerts.rulebook.model import (
     ALERT_NAME,
     FIRST_INCIDENT_LABEL,
     INCIDENT_LABEL,
+    WORK,
     Alert,
     AlertState,
 )
@@ -45,6 +46,8 @@ GONE_SECONDS = 15 * 60
 """Alerts of a rule group that was not evaluated for this long, while others were, are over: its
 file was removed. As long as Prometheus keeps resolved alerts."""
 
+WORK_SECONDS = 10.0
+"""After a notice, before another one says who looks after the incident: clicks come in pairs."""
 TALKS_MAX = 10_000
 """Open talks, over all receivers. New alerts past it are left out and counted."""
 TOLD_MAX = 2_000
@@ -218,6 +221,8 @@ class Why(enum.StrEnum):
     FIRST = "first"
     CHANGED = "changed"
     """Alerts have come or gone, or an incident names another culprit."""
+    WORK = "work"
+    """A person acknowledged the incident or took it over, or no longer does."""
     REPEAT = "repeat"
     OVER = "over"
 
@@ -236,6 +241,8 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     """Alerts sent as firing, by fingerprint, and their rule groups."""
     lines: tuple[Line, ...] = ()
     explanation: str = ""
+    work: str = ""
+    """Who looked after the incident at the last notice."""
     send_resolved: bool = True
     group_interval_s: float = 0.0
     """Both from the route at the last notice."""
@@ -422,7 +429,14 @@ class Outlook:
             return self._end(talk)
         if group is None:
             return talk, None  # silenced, explained, or not evaluated yet
-        route = group.route
+        why = self._reason(talk, group, on, waited_s)
+        return (talk, None) if why is None else self._speak(talk, group, on, why)
+
+    def _reason(
+        self, talk: Talk, group: Gathered, on: Mapping[str, str], waited_s: float
+    ) -> Why | None:
+        """Why a talk that goes on has something to tell by now; None: it has not."""
+        route, firing = group.route, group.firing
         joined = [one for one in firing if one.fingerprint not in talk.told]
         left = len(on) < len(talk.told)
         if talk.is_incident:
@@ -430,10 +444,10 @@ class Outlook:
         else:
             is_news = bool(joined[: TOLD_MAX - len(on)]) or (left and route.send_resolved)
         if is_news and waited_s >= route.group_interval_s:
-            return self._speak(talk, group, on, Why.CHANGED)
-        if waited_s >= route.repeat_interval_s:
-            return self._speak(talk, group, on, Why.REPEAT)
-        return talk, None
+            return Why.CHANGED
+        if talk.is_incident and work_of(firing) != talk.work and waited_s >= WORK_SECONDS:
+            return Why.WORK
+        return Why.REPEAT if waited_s >= route.repeat_interval_s else None
 
     def _by_this_clock(self, talk: Talk) -> Talk:
         """The talk without times in the future, which a clock that was set back leaves."""
@@ -477,6 +491,7 @@ class Outlook:
             told=told,
             lines=tuple(firing[:LINES_MAX]),
             explanation=explanation_of(group.firing),
+            work=work_of(group.firing),
             send_resolved=group.route.send_resolved,
             group_interval_s=group.route.group_interval_s,
         )
@@ -536,6 +551,13 @@ def explanation_of(firing: Sequence[Standing]) -> str:
         return ""
     first = dict(min((Line.of(one) for one in firing), key=importance).labels)
     return json.dumps([first.get(name, "") for name in CULPRIT_LABELS])
+
+
+def work_of(firing: Sequence[Standing]) -> str:
+    """Who looks after the incident, by the most important of its alerts that fire."""
+    if not firing:
+        return ""
+    return min((Line.of(one) for one in firing), key=importance).annotations.get(WORK, "")
 
 
 def names_another(before: str, now: str) -> bool:

@@ -17,11 +17,11 @@ import msgspec
 import orjson
 
 from alerts.rulebook.inhibit import BECAME, TAKEN_FOR
-from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL
+from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL, WORK
 from alerts.rulebook.notices import CULPRIT_LABELS, SEVERITY_LABEL, Line, Notice, Status, Why
 from api.base import times
 from api.base.passes import Passes
-from api.oncall.rules.explain import WORK
+from api.oncall.rules.explain import ACKNOWLEDGED
 from collector.contract.identity import Labels
 from dashboards.grafana.links import ANNOTATION as DASHBOARD
 
@@ -29,6 +29,8 @@ VERDICT, SUMMARY, DESCRIPTION = "verdict", "summary", "description"
 COST, ACTION, EVIDENCE, RUNBOOK = "cost", "action", "evidence_url", "runbook_url"
 """Annotations that a message shows, each where it belongs."""
 
+STANDS = {Why.REPEAT: "STILL FIRING", Why.WORK: "LOOKED AFTER"}
+"""What a title says of alerts that fire, where it is not that they fire."""
 LINE_CHARS_MAX = 500
 """Of one fact: some sentences."""
 TITLE_CHARS_MAX = 150
@@ -134,7 +136,7 @@ def status_words(notice: Notice) -> str:
         return "RESOLVED"
     number = sum(line.ends_ns is None for line in notice.lines) + notice.left_out
     count = f":{number}" if number > 1 else ""
-    return f"{'STILL FIRING' if notice.why is Why.REPEAT else 'FIRING'}{count}"
+    return f"{STANDS.get(notice.why, 'FIRING')}{count}"
 
 
 def severity_words(labels: Mapping[str, str]) -> str:
@@ -266,11 +268,19 @@ def slack_section(text: str) -> dict[str, Any]:
 def pagerduty_event(
     notice: Notice, routing_key: str, external_url: str, page: str = ""
 ) -> dict[str, Any]:
-    """An event of PagerDuty's API, version 2. The group of alerts is its incident."""
+    """An event of PagerDuty's API, version 2. The group of alerts is its incident.
+
+    Acknowledged here is acknowledged there. What is assigned only, or turned out to be something
+    else, is not.
+    """
+    action = "resolve" if notice.status is Status.RESOLVED else "trigger"
+    work = notice.lines[0].annotations.get(WORK, "") if notice.lines else ""
+    if action == "trigger" and notice.why is not Why.CHANGED and work.startswith(ACKNOWLEDGED):
+        action = "acknowledge"
     event: dict[str, Any] = {
         "routing_key": routing_key,
         "dedup_key": dedup_key(notice),
-        "event_action": "resolve" if notice.status is Status.RESOLVED else "trigger",
+        "event_action": action,
     }
     if notice.status is Status.RESOLVED:
         return event

@@ -8,15 +8,15 @@ import msgspec
 
 from alerts.judge.incident import OPEN_MAX, Incident, IncidentState
 from alerts.rulebook.inhibit import explained, told
-from alerts.rulebook.model import Alert, AlertState
+from alerts.rulebook.model import WORK, Alert, AlertState
 from api.data.inventory.incidents import IncidentQuery
 from api.data.inventory.repository import Inventory
 from api.data.inventory.work import NO_WORK, Work
 from api.oncall.rules.evaluate import Explain
 from dashboards.grafana.links import ANNOTATION, board_link
 
-WORK = "work"
-"""Annotation: who has acknowledged the incident, and to whom it is assigned."""
+ACKNOWLEDGED = "acknowledged by "
+"""How the annotation of an acknowledged incident begins."""
 ENDED_MAX = 20
 """Ended incidents that one round looks up, one by one."""
 STANDING = IncidentQuery(state=IncidentState.OPEN)
@@ -61,9 +61,9 @@ def work_words(incident: Incident, work: Mapping[str, Work]) -> str:
     parts = []
     if own.acknowledged_by:
         note = f" ({own.acknowledged_note})" if own.acknowledged_note else ""
-        parts.append(f"acknowledged by {own.acknowledged_by}{note}")
+        parts.append(f"{ACKNOWLEDGED}{own.acknowledged_by}{note}")
     elif before.acknowledged_by:
-        parts.append(f"acknowledged by {before.acknowledged_by} as what it was first taken for")
+        parts.append(f"what it was first taken for was acknowledged by {before.acknowledged_by}")
     if assigned := own.assigned_to or before.assigned_to:
         parts.append(f"assigned to {assigned}")
     return ", ".join(parts)

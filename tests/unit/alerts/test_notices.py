@@ -233,6 +233,19 @@ def test_another_culprit_of_an_incident_is_an_update_not_too_soon(desk: Desk) ->
     assert desk.told() == [("firing", "first"), ("firing", "changed")]
 
 
+def test_who_looks_after_an_incident_is_told_once_and_soon(desk: Desk) -> None:
+    taken = {"work": "acknowledged by ann"}
+    desk.look(10, incident(host="n1"))
+    desk.look(15, incident(host="n1", notes=taken))
+    assert len(desk.said) == 1
+    desk.look(40, incident(host="n1", notes=taken))
+    desk.look(900, incident(host="n1", notes=taken))
+    assert desk.told() == [("firing", "first"), ("firing", "work")]
+    desk.look(910, incident(host="n1"))
+    assert desk.told()[-1] == ("firing", "work")
+    assert desk.said[-1].lines[0].annotations == {}
+
+
 def test_a_name_for_what_nobody_was_accused_of_is_news(desk: Desk) -> None:
     desk.look(10, incident("stall"))
     desk.look(400, incident("hang", host="n1", rank="3", fired=400))
