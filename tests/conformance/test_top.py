@@ -85,9 +85,14 @@ def make_series() -> dict[bool, list[rw.TimeSeries]]:
     return made
 
 
-def write_samples(client: httpx.Client) -> None:
-    """What senders send of it."""
-    body = rw.snappy(rw.request_v1(make_series()[False]))
+def write_samples(client: httpx.Client, *, is_well: bool = False) -> None:
+    """What senders send of it; ``is_well``: without errors, which an evaluator would find."""
+    sent = [
+        each
+        for each in make_series()[False]
+        if not (is_well and any("errors" in value for _, value in each.labels))
+    ]
+    body = rw.snappy(rw.request_v1(sent))
     answer = client.post("/api/v1/write", content=body, headers=rw.V1_HEADERS)
     assert answer.status_code == 204, answer.text
 
@@ -210,7 +215,7 @@ def test_a_service_that_is_killed_and_comes_back_is_seen_again(tmp_path: Path) -
     flags = ("--token-file", str(tmp_path / "tokens"))
     with ServiceProcess(tmp_path / "data", *flags) as service:
         service.client.headers["Authorization"] = f"Bearer {TOKEN}"
-        write_samples(service.client)
+        write_samples(service.client, is_well=True)
         words = ("top", "--service", service.url, "--interval", "0.5")
         with in_terminal(*words) as stranger:
             stranger.shows("asks for a token")

@@ -53,7 +53,7 @@ HARDENED = {
 }
 CAPABILITIES = {
     "fabricscope.service": "",
-    "fabricscope-agent.service": "CAP_SYS_PTRACE CAP_DAC_READ_SEARCH",
+    "fabricscope-agent.service": "CAP_SYS_PTRACE CAP_DAC_READ_SEARCH CAP_SYSLOG",
     "fabricscope-poller.service": "CAP_DAC_OVERRIDE",
 }
 EXPOSURE_MAX = 45

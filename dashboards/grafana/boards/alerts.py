@@ -23,6 +23,7 @@ from dashboards.grafana.variables import CLUSTER
 
 SURE_SHARE = colours({None: Colour.LOOK, limits.SURE: Colour.BAD}, Unit.RATIO)
 NETWORK_THEMES = "loss|errors|links|pause|congestion|bursts|capacity"
+MACHINE_THEMES = "gpus|kernel"
 SPREADING_THEMES = "pause|congestion|bursts"
 """What back-pressure carries through a fabric."""
 WATCHED = '0 * count(ALERTS{alertname="FabricWatchdog"})'
@@ -45,9 +46,9 @@ EXPLAINED = " or ".join(
         covered("port", NETWORK_THEMES, "host, device", 'scope="port", port=""'),
         covered("nic", NETWORK_THEMES, "host", 'scope="nic"'),
         covered("switch", NETWORK_THEMES, "host", 'scope="switch"'),
-        covered("gpu", "gpus", "host, gpu", 'scope="gpu", gpu!=""'),
-        covered("gpu", "gpus", "host", 'scope="gpu", gpu=""'),
-        covered("host", "gpus|kernel", "host", 'scope="host"'),
+        covered("gpu", MACHINE_THEMES, "host, gpu", 'scope="gpu", gpu!=""'),
+        covered("gpu", MACHINE_THEMES, "host", 'scope="gpu", gpu=""'),
+        covered("host", MACHINE_THEMES, "host", 'scope="host"'),
         covered("job|rank", "stragglers|collectives", "job", 'scope="job"'),
         covered(".*", SPREADING_THEMES, "", 'scope="fabric"'),
     )
