@@ -78,7 +78,7 @@ def test_a_phone_breaks_names_that_are_too_long(
 
 def test_a_phone_shows_the_whole_menu(seen: Watched, phone: Page) -> None:
     seen.open("/job")
-    assert phone.locator("nav a").count() == 8
+    assert phone.locator("nav a").count() == 9
     assert is_within(phone, "nav a, header.top .tools, .live")
 
 
