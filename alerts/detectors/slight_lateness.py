@@ -51,23 +51,27 @@ def of_job(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
     for row, rank in enumerate(own.ranks.tolist()):
         if (host := job.culprit(rank).host) and not own.is_by_past[row]:
             members.setdefault(host, []).append(row)
+    hosts = sorted(members.items())
+    if not hosts:
+        return []
+    rows = [np.array(places, dtype=np.int64) for _, places in hosts]
+    typical = np.stack([quantile_known(own.excess_ns[one], 0.5) for one in rows])
+    every = np.concatenate(rows)
+    singles = slightly_late(own, [*every[:, None]], own.excess_ns[every])
+    alone = dict(zip(every.tolist(), singles, strict=True))
     found: list[tuple[float, Finding]] = []
-    for host, places in sorted(members.items()):
-        rows = np.array(places, dtype=np.int64)
-        whole = slightly_late(own, rows, quantile_known(own.excess_ns[rows], 0.5))
-        single = [
-            (row, one)
-            for row in (places if whole is None else ())
-            if (one := slightly_late(own, np.array([row]), own.excess_ns[row])) is not None
-        ]
+    wholes = slightly_late(own, rows, typical)
+    for (host, places), whole in zip(hosts, wholes, strict=True):
+        single = [(row, one) for row in places if (one := alone[row]) is not None]
         culprit, who = Culprit(job=job.job, host=host), host
         if whole is None and len(single) == 1:
             culprit = job.culprit(int(own.ranks[single[0][0]]))
             who = f"rank {culprit.rank}"
-        if whole is None and single:
-            whole = max((one for _, one in single), key=lambda one: one.deviations)
-        if whole is not None:
-            found.append((whole.deviations, to_finding(window, job, own, whole, culprit, who)))
+        best = whole or max(
+            (one for _, one in single), key=lambda one: one.deviations, default=None
+        )
+        if best is not None:
+            found.append((best.deviations, to_finding(window, job, own, best, culprit, who)))
     found.sort(key=lambda each: -each[0])
     return [finding for _, finding in found[:FOUND_MAX]]
 

@@ -8,6 +8,8 @@ witness must say what.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
@@ -40,36 +42,68 @@ class Slight(msgspec.Struct, frozen=True, kw_only=True):
     """Standard errors of that mean."""
 
 
-def slightly_late(own: OwnTime, rows: Ints, excess_ns: Floats) -> Slight | None:
-    """The newest steps in which these ranks are late on average; None: they are not.
+def slightly_late(own: OwnTime, groups: Sequence[Ints], excess_ns: Floats) -> list[Slight | None]:
+    """Of each group of ranks the newest steps in which they are late on average; None: never.
 
-    ``excess_ns`` is that of a typical one of them, for each step.
+    ``groups`` are rows of the table; ``excess_ns`` [groups, steps] is a typical one's of each.
     """
-    others = np.ones(len(own.ranks), dtype=bool)
-    others[rows] = False
-    usual = own.excess_ns[others]
-    usual = usual[~np.isnan(usual)]
-    steps = np.flatnonzero(~np.isnan(excess_ns))
-    if len(steps) < STEPS_MIN or not len(usual):
-        return None
-    length = float(np.median(own.length_ns[steps]))
-    most = CLIP_SHARE * length
-    usual = np.clip(usual, -most, most)
-    noise = max(float(usual.std()), FLOOR_SHARE * length)
-    taken = np.clip(excess_ns[steps], -most, most) - float(usual.mean())
-    late = np.cumsum((taken > NOISE_DEVIATIONS * noise)[::-1])
+    found: list[Slight | None] = [None] * len(groups)
+    known = ~np.isnan(excess_ns)
+    alike: dict[bytes, list[int]] = {}
+    for place, one in enumerate(known):
+        alike.setdefault(one.tobytes(), []).append(place)
+    for places in alike.values():
+        steps = np.flatnonzero(known[places[0]])
+        if len(steps) >= STEPS_MIN:
+            own_groups = [groups[place] for place in places]
+            late = late_in(own, own_groups, excess_ns[places][:, steps], steps)
+            for place, one in zip(places, late, strict=True):
+                found[place] = one
+    return found
+
+
+def late_in(
+    own: OwnTime, groups: Sequence[Ints], excess_ns: Floats, steps: Ints
+) -> list[Slight | None]:
+    """The same for groups that are known in the same ``steps``, which ``excess_ns`` is of."""
+    length = max(1.0, float(np.median(own.length_ns[steps])))
+    usual, noise = others_of(own, groups, length)
+    # The newest first: each column is the mean over so many of them.
+    taken = np.clip(excess_ns, -CLIP_SHARE * length, CLIP_SHARE * length)[:, ::-1] - usual[:, None]
+    late = np.cumsum(taken > NOISE_DEVIATIONS * noise[:, None], axis=1)
     count = np.arange(1, len(steps) + 1)
-    mean = np.cumsum(taken[::-1]) / count
-    deviations = mean * np.sqrt(count) / noise
+    mean = np.cumsum(taken, axis=1) / count
+    deviations = mean * np.sqrt(count) / noise[:, None]
     good = (count >= STEPS_MIN) & (late >= LATE_MIN) & (mean >= SHARE_MIN * length)
     good &= deviations >= DEVIATIONS_MIN
-    if not good.any():
-        return None
-    best = int(np.argmax(np.where(good, deviations, -np.inf)))
-    return Slight(
-        first=int(steps[len(steps) - 1 - best]),
-        last=int(steps[-1]),
-        known=best + 1,
-        mean_ns=float(mean[best]),
-        deviations=float(deviations[best]),
+    best = np.argmax(np.where(good, deviations, -np.inf), axis=1)
+    return [
+        Slight(
+            first=int(steps[len(steps) - 1 - column]),
+            last=int(steps[-1]),
+            known=int(column) + 1,
+            mean_ns=float(mean[row, column]),
+            deviations=float(deviations[row, column]),
+        )
+        if good[row, column]
+        else None
+        for row, column in enumerate(best)
+    ]
+
+
+def others_of(own: OwnTime, groups: Sequence[Ints], length: float) -> tuple[Floats, Floats]:
+    """The mean and the scatter of the excess of all ranks but each group's; NaN: there are none."""
+    most = CLIP_SHARE * length
+    clipped = np.clip(own.excess_ns, -most, most)
+    is_known = ~np.isnan(clipped)
+    shares = np.where(is_known, clipped, 0.0) / length
+    rows = np.stack([is_known.sum(axis=1), shares.sum(axis=1), (shares**2).sum(axis=1)])
+    sizes = [len(group) for group in groups]
+    firsts = np.cumsum([0, *sizes[:-1]])
+    count, total, squares = rows.sum(axis=1)[:, None] - np.add.reduceat(
+        rows[:, np.concatenate(groups)], firsts, axis=1
     )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = total / np.where(count > 0, count, np.nan)
+        scatter = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
+    return mean * length, np.maximum(scatter, FLOOR_SHARE) * length

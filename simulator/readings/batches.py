@@ -15,7 +15,7 @@ leaves a gap in its host's sequence, for good.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from hashlib import blake2b
 
 import numpy as np
@@ -36,7 +36,7 @@ from simulator.readings.processes import ProcessSection
 from simulator.readings.ranks import Ranks
 from simulator.readings.ras import RasSection
 from simulator.readings.records import Contexts, Records, join_records, pack_records, split_records
-from simulator.readings.series import NO_COLUMNS, Columns, Section, Table
+from simulator.readings.series import EVERY, NO_COLUMNS, Columns, Section, Table
 from simulator.readings.steps import StepSection
 from simulator.snapshot import Snapshot
 from simulator.topology.model import Bools, Floats, Topology
@@ -76,10 +76,10 @@ class Content:
 class HostAgent:
     """The numbering, the series table and the unsent readings of one host's agent."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Container[str]) -> None:
         self.boot = ""
         self.sequence = 0
-        self.table = Table()
+        self.table = Table(wanted)
         self.times_ms: list[int] = []
         self.frames: list[Floats] = []
         self.content = Content()
@@ -96,15 +96,19 @@ class Reporter:
         seed: int,
         flush_ticks: int = 1,
         poller: PollerSpec | None = DEFAULT_POLLER,
+        wanted: Container[str] = EVERY,
     ) -> None:
-        """``flush_ticks``: snapshots of one batch; ``poller`` polls the switches, None for none."""
+        """``flush_ticks``: snapshots of one batch; ``poller`` polls the switches, None for none.
+
+        ``wanted``: metrics whose samples are reported, for a reader that takes no others.
+        """
         self._topology = topology
         self._cluster = cluster
         self._start_unix_ns = start_unix_ns
         self._seed = seed
         self._flush_ticks = flush_ticks
         self._ticks = 0
-        self._agents = [HostAgent() for _ in range(topology.hosts)]
+        self._agents = [HostAgent(wanted) for _ in range(topology.hosts)]
         self._boot_unix_ns = np.full(topology.hosts, -1, dtype=np.int64)
         self._was_read: Bools = np.zeros(topology.hosts, dtype=np.bool_)
         self._ranks = Ranks()
@@ -132,7 +136,7 @@ class Reporter:
         self._poller: Poller | None = None
         if poller is not None:
             run = f"{seed} {start_unix_ns}"
-            self._poller = Poller(topology, poller, cluster, run, BATCH_SAMPLES_MAX)
+            self._poller = Poller(topology, poller, cluster, run, BATCH_SAMPLES_MAX, wanted)
 
     def batches(self, snapshot: Snapshot) -> Iterator[bytes]:
         """The arriving batches of this snapshot, compressed: host by host, then the switches'."""

@@ -10,7 +10,7 @@ Memory: the packed table of a port of 68 series (SONiC) has 8 kB, so 128 switche
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -20,6 +20,7 @@ import numpy as np
 from collector.contract import wire
 from collector.contract.units import NS, NS_PER_MS
 from simulator.interfaces.switch_tables import Flavour
+from simulator.readings.series import EVERY
 from simulator.readings.switches import Cell, View, make_view
 from simulator.snapshot import Snapshot
 from simulator.topology.model import Bools, Floats, Topology
@@ -27,6 +28,9 @@ from simulator.topology.model import Bools, Floats, Topology
 ROUNDING_SECONDS = 1e-6
 """By which the time of a tick may fall short of a round number."""
 BOOT_BYTES = 8
+
+CellsOf = Callable[[int], list[Cell]]
+"""The rows of a switch."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,8 @@ class PollerSpec:
 class Group:
     """Switches whose readings travel in one batch, and the table of their series."""
 
-    def __init__(self, view: View, switches: range, cells: list[Cell]) -> None:
-        self._view = view
+    def __init__(self, cells_of: CellsOf, view: View, switches: range, cells: list[Cell]) -> None:
+        self._cells_of = cells_of
         self._switches = switches
         ports = len(view.ports.out)
         cells.sort()
@@ -59,7 +63,7 @@ class Group:
         is_shown: Bools = ~np.isnan(values)
         if not np.array_equal(is_shown, self._is_shown):
             # Rows are recomputed: keeping them would take five times the packed table.
-            cells = sorted(cell for switch in self._switches for cell in self._view.cells(switch))
+            cells = sorted(cell for switch in self._switches for cell in self._cells_of(switch))
             chosen = [cell for cell, is_row in zip(cells, is_shown, strict=True) if is_row]
             self._packed, self._index = pack(chosen)
             self._is_shown = is_shown
@@ -77,9 +81,19 @@ class Poller:
     """One agent that polls every switch."""
 
     def __init__(
-        self, topology: Topology, spec: PollerSpec, cluster: str, run: str, samples_max: int
+        self,
+        topology: Topology,
+        spec: PollerSpec,
+        cluster: str,
+        run: str,
+        samples_max: int,
+        wanted: Container[str] = EVERY,
     ) -> None:
-        """``run`` names this run of the simulation, ``samples_max`` bounds a batch."""
+        """``run`` names this run of the simulation, ``samples_max`` bounds a batch.
+
+        ``wanted``: metrics whose samples are reported.
+        """
+        self._wanted = wanted
         self._spec = spec
         self._common = {"host": spec.name, **({"cluster": cluster} if cluster else {})}
         self._boot = blake2b(f"{run} {spec.name}".encode(), digest_size=BOOT_BYTES).hexdigest()
@@ -115,13 +129,16 @@ class Poller:
             )
             self._sequence += 1
 
+    def _cells(self, switch: int) -> list[Cell]:
+        return [cell for cell in self._view.cells(switch) if cell[0][0] in self._wanted]
+
     def _divide(self) -> Iterator[Group]:
         """Switches in groups that fit a batch; one that does not fit by itself goes alone."""
         start, cells = 0, list[Cell]()
         for switch in range(self._switches):
-            own = list(self._view.cells(switch))
+            own = self._cells(switch)
             if cells and len(cells) + len(own) > self._samples_max:
-                yield Group(self._view, range(start, switch), cells)
+                yield Group(self._cells, self._view, range(start, switch), cells)
                 start, cells = switch, []
             cells += own
-        yield Group(self._view, range(start, self._switches), cells)
+        yield Group(self._cells, self._view, range(start, self._switches), cells)

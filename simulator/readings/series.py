@@ -10,7 +10,7 @@ hosts take 40 MB and 4,096 hosts over a gigabyte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -80,10 +80,22 @@ NO_COLUMNS = Columns(
 )
 
 
+class Every(Container[str]):
+    """All metrics."""
+
+    def __contains__(self, metric: object) -> bool:
+        return True
+
+
+EVERY = Every()
+
+
 class Table:
     """The series table of one host: rows of all sections in the order of the wire."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Container[str] = EVERY) -> None:
+        """``wanted``: the metrics whose rows it has."""
+        self._wanted = wanted
         self._parts: tuple[Rows, ...] = ()
         self._order: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._shown = b""
@@ -98,7 +110,8 @@ class Table:
         """Arrange other rows; costs a few milliseconds."""
         rows = [row for part in parts for row in part]
         self._parts = parts
-        self._order = np.array(sorted(range(len(rows)), key=rows.__getitem__), dtype=np.intp)
+        wanted = [place for place, (metric, _) in enumerate(rows) if metric in self._wanted]
+        self._order = np.array(sorted(wanted, key=rows.__getitem__), dtype=np.intp)
         self._shown = b""
 
     def columns(self, times_ms: Sequence[int], frames: Sequence[Floats]) -> Columns:

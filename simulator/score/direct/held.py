@@ -51,7 +51,10 @@ class HeldSamples(GridReader):
     def __init__(self, epoch_ms: int) -> None:
         super().__init__(cast("Store", HeldStore()))
         self._rings = Rings(ROWS_MAX, epoch_ms)
-        self._wanted = {one for target in TARGETS for one in self.known(target).by_id}
+        self.wanted = frozenset(
+            name for target in TARGETS for name in self.known(target).by_id.values()
+        )
+        """The metrics that windows have; samples of others are passed over."""
         self._series: dict[tuple[str, str, tuple[tuple[str, str], ...]], int] = {}
         self._words: list[tuple[str, Mapping[str, str]]] = []
         self._tables: dict[int, tuple[msgspec.Raw, Ints, Any]] = {}
@@ -88,7 +91,7 @@ class HeldSamples(GridReader):
         ids = [metric_id(metric) for metric, _ in rows]
         series = np.full(len(rows), -1, dtype=np.int64)
         for place, (metric, labels) in enumerate(rows):
-            if ids[place] in self._wanted:
+            if metric in self.wanted:
                 whole = {**batch.common, **labels}
                 key = (batch.agent, metric, tuple(sorted(whole.items())))
                 number = self._series.setdefault(key, len(self._words))

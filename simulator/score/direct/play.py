@@ -107,7 +107,7 @@ class DirectEvaluator:
         if self._is_quiet and len(due) > 1:
             window = self._read(now_ns - LOOK_SECONDS * NS, now_ns)
             if is_quiet(self._panel.find(window)):
-                due = due[-1:]
+                return  # a round over the same window would find the same: nothing to judge
         for moment_ns in due:
             yield moment_ns, self._look(moment_ns)
 
@@ -148,13 +148,14 @@ def play_directly(
     ``note`` is called with every snapshot.
     """
     scenario = simulation.scenario
+    windows = DirectWindows(simulation.topology, scenario.start_unix_ns)
     reporter = Reporter(
         simulation.topology,
         cluster=CLUSTER_NAME,
         start_unix_ns=scenario.start_unix_ns,
         seed=scenario.seed,
+        wanted=windows.wanted,
     )
-    windows = DirectWindows(simulation.topology, scenario.start_unix_ns)
     apart = max(EVERY_TICK, round(quiet_seconds / scenario.tick_seconds))
     evaluator = DirectEvaluator(windows, handicap, apart, may_rest=may_rest)
     sayings: list[Saying] = []

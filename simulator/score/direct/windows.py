@@ -87,6 +87,11 @@ class DirectWindows:
         self._rows: tuple[list[str], list[str], list[str]] | None = None
         """The ports of the last window, which paths are rows of."""
 
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Metrics whose samples windows are made of."""
+        return self._samples.wanted
+
     def take(self, snapshot: Snapshot, batches: Sequence[Batch], now_ns: int) -> None:
         self._samples.add(batches)
         self._is_news |= self._records.add(batches, now_ns)
