@@ -12,6 +12,7 @@ import numpy as np
 from alerts.window.columns import Codes, Flags, Ints, Records
 from alerts.window.split import PAIRWISE, distinct, starts_of
 from collector.contract.collective import Operation
+from collector.contract.records import ABSENT
 
 PAIR = 2
 """Ranks of a communicator in which the other end of a message is clear without its name."""
@@ -98,10 +99,12 @@ def misfit(records: Records, senders: Ints, receivers: Ints) -> float:
     """How far receives typically end from when both ends had come, and from the sends' ends.
 
     The first is large if a receive ended before its send began, the second if a send is far older.
+    Messages without a time at both ends tell nothing.
     """
-    if not len(senders):
+    entered, came = records.entry_ns[senders], records.entry_ns[receivers]
+    left, ended = records.exit_ns[senders], records.exit_ns[receivers]
+    known = (entered != ABSENT) & (came != ABSENT) & (left != ABSENT) & (ended != ABSENT)
+    if not known.any():
         return float("inf")
-    met = np.maximum(records.entry_ns[senders], records.entry_ns[receivers])
-    ended = records.exit_ns[receivers]
-    apart = np.abs(ended - met) + np.abs(ended - records.exit_ns[senders])
-    return float(np.median(apart))
+    apart = np.abs(ended - np.maximum(entered, came)) + np.abs(ended - left)
+    return float(np.median(apart[known]))

@@ -144,6 +144,10 @@ listen = "127.0.0.1:9701"
 [sources.netdev]
 include = ["{INTERFACE}"]
 
+# On by itself where there are RDMA ports. A veth pair reports 10 Gb/s, whatever it carries.
+[sources.bursts]
+interfaces = ["{INTERFACE}"]
+
 [sources.nccl_inspector]
 directories = ["{logs / "inspector"}"]
 

@@ -13,6 +13,7 @@ from alerts.signals.what_if import what_if
 from alerts.window.messages import is_pairwise, partners
 from alerts.window.model import JobWindow, Window
 from collector.contract.collective import Collective, Operation
+from collector.contract.records import ABSENT
 from collector.contract.verdict import Reason
 from tests.worlds.late_jobs import make_window
 from tests.worlds.pipeline_jobs import COMPUTE_MS, Pipelines, Slow, to_job
@@ -44,6 +45,18 @@ def test_a_rank_without_a_copy_is_held_against_its_own_past(rank: int) -> None:
     (finding,) = detect(captured(job))
     assert finding.culprit.rank == rank
     assert "usually" in finding.evidence[0].text
+
+
+@pytest.mark.parametrize("every", [1, 2, 7])
+@pytest.mark.parametrize("column", ["entry_ns", "exit_ns"])
+def test_messages_without_a_time_do_not_break_the_search_for_their_ends(
+    every: int, column: str
+) -> None:
+    job = to_job(Pipelines(4, 2).play(STEPS))
+    whole = partners(job.records)
+    times = getattr(job.records, column).copy()
+    times[::every] = ABSENT
+    assert (partners(msgspec.structs.replace(job.records, **{column: times})) == whole).all()
 
 
 def test_two_slow_ranks_in_two_copies_are_both_named() -> None:
