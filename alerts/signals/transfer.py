@@ -48,6 +48,9 @@ LOW, HIGH = 20.0, 80.0
 """Percentiles: nearly all of the slow ones must be over nearly all of the others."""
 STRETCHES_MAX = 3
 """A kind that changes its pace more often does so by nature: it is left out."""
+BRIEFER = 4
+"""Unless what is over is so many times shorter than the longest: warm-ups, pauses for checkpoints
+and profilers make a few operations slow each time, and must not hide a link that stays slow."""
 OPENING_RATIO = 1.3
 """How much slower a stretch must be than what the window began with."""
 OUTLIER = 20.0
@@ -275,6 +278,8 @@ def stretches_of(
         border = known if known < float(running.min()) else border
     found = [grown(level, border, *run) for run in runs(running > border, gap=GAP)]
     found = [run for run in found if run[1] - run[0] + 1 >= FEW_MIN]
+    if len(found) > STRETCHES_MAX:
+        found = without_brief(found)
     if not 0 < len(found) <= STRETCHES_MAX:
         return []
     inside = np.zeros(len(level), dtype=bool)
@@ -286,6 +291,12 @@ def stretches_of(
     usual = np.flatnonzero(~inside)
     made = [to_stretch(operations, kinds, kind, run, (usual, before)) for run in found]
     return [one for one in made if one is not None]
+
+
+def without_brief(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The stretches that are not far shorter than the longest one."""
+    longest = max(last - first + 1 for first, last in found)
+    return [run for run in found if BRIEFER * (run[1] - run[0] + 1) > longest]
 
 
 def after_the_opening(level: Floats, found: list[tuple[int, int]]) -> list[tuple[int, int]]:

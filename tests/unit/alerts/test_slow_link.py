@@ -279,6 +279,29 @@ def test_one_operation_that_stood_still_is_no_slow_link() -> None:
     assert detect(make_window(stalled)) == []
 
 
+def with_moments(job: JobWindow, moments: list[range]) -> JobWindow:
+    """Also slow in these operations, as after warm-ups, checkpoints and under a profiler."""
+    exits = job.records.exit_ns.copy()
+    inside = np.isin(job.records.sequence, [one for moment in moments for one in moment])
+    exits[inside] += NS // 10
+    return with_records(job, msgspec.structs.replace(job.records, exit_ns=exits))
+
+
+BRIEF_MOMENTS = [range(at, at + 5) for at in (5, 20, 35, 50)]
+
+
+def test_moments_that_are_over_do_not_hide_a_link_that_stays_slow() -> None:
+    job = make_job([Group(range(8), NIC, range(70, 100))], operations=100)
+    found = one_finding(make_window(with_moments(job, BRIEF_MOMENTS)))
+    assert (found.culprit.host, found.culprit.device) == ("node3", "mlx5_0")
+    assert abs(found.since_ns - START_NS - 70 * STEP_SECONDS * NS) < 0.01 * NS
+
+
+def test_a_pace_that_changes_again_and_again_is_left_alone() -> None:
+    job = make_job([Group(range(8), NIC, range(70, 80))], operations=80)
+    assert detect(make_window(with_moments(job, BRIEF_MOMENTS))) == []
+
+
 def test_small_operations_prove_nothing_about_a_link() -> None:
     group = Group(range(8), NIC, SLOW, size_bytes=1024)
     assert detect(make_window(make_job([group]))) == []
