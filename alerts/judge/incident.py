@@ -220,7 +220,7 @@ class Round:
         opened = [each for each in standing if each.is_open]
         for matches in (is_named, is_known_symptom, is_victim):
             for incident in opened:
-                is_its_own = matches is is_known_symptom and self._is_apart(verdict, incident)
+                is_its_own = matches is not is_named and self._is_apart(verdict, incident)
                 is_later = matches is is_victim and begins_after(verdict, incident)
                 if matches(verdict, incident) and not is_its_own and not is_later:
                     return incident
