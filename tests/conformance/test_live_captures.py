@@ -1,11 +1,11 @@
-"""Real rings in live rounds: what was wrong is named in time, and nothing else is."""
+"""Real rings and pipelines in live rounds: what was wrong is named in time, and nothing else is."""
 
 import random
 
 import pytest
 
 from tests.stands.diagnosing import ROOT
-from tests.tools.captures import RINGS
+from tests.tools.captures import CAPTURES, RINGS
 from tests.tools.cut import CUT
 from tests.worlds.real_rings import Fault, Part, Said, Spliced, play
 
@@ -19,6 +19,7 @@ FORGOTTEN_SECONDS = 200.0
 """How long after a fault it may still be spoken of: a window, and the closing of an incident."""
 SEEDS = CUT.choose(range(40), parts=10)
 
+PIPELINES = CAPTURES / "h200-pipeline"
 needs_rings = pytest.mark.skipif(not RINGS.is_dir(), reason="no recorded rings beside the checkout")
 
 
@@ -86,3 +87,19 @@ def test_a_recorded_run_is_judged_live_as_it_was(run: str, is_named: bool) -> No
     said = play(spliced)
     assert wrong_ones(said, spliced.faults) == []
     assert bool(said) == is_named
+
+
+@needs_rings
+def test_a_late_rank_of_a_real_pipeline_is_named_live() -> None:
+    calm, late = Part(PIPELINES / "healthy"), Part(PIPELINES / "late0", "fault")
+    spliced = Spliced([calm, calm, *[late] * 6])
+    said = play(spliced)
+    (fault,) = spliced.faults
+    assert [is_about(one, fault) for one in said] == [True]
+    assert 0 < said[0].at_s - fault.first_s <= NAMED_SECONDS
+
+
+@needs_rings
+@pytest.mark.parametrize("run", ["healthy", "uneven"])
+def test_a_real_pipeline_in_which_nothing_is_wrong_is_left_alone_live(run: str) -> None:
+    assert play(Spliced([Part(PIPELINES / run)] * 3)) == []

@@ -1,4 +1,4 @@
-"""Recorded rings, one after the other as one job, played into live rounds of verdicts.
+"""Recorded rings and pipelines, one after the other as one job, played into live rounds of verdicts.
 
 `diagnose` reads a recording as a whole. A service looks at the last three minutes every five
 seconds, reads counters seldom, and has seen other things before: so parts of recordings are put
@@ -22,7 +22,7 @@ import msgspec
 
 from api.fabric.cache import BuiltTopology
 from api.fabric.model import make_topology
-from collector.contract.collective import Collective
+from collector.contract.collective import Collective, Operation
 from collector.contract.model import Event, Sample, Series
 from collector.contract.units import NS, NS_PER_MS
 from collector.contract.verdict import Cause, Culprit, Verdict
@@ -46,6 +46,7 @@ COUNTERS = {
     for way in ("transmit", "receive")
     for what in ("bytes", "packets")
 }
+MESSAGES = frozenset({Operation.SEND, Operation.RECV})
 COUNTED = re.compile(r'(\w+)\{instance="(\w+)",device="(\w+)"\} (\S+) (\S+)')
 
 
@@ -126,24 +127,32 @@ def read_part(part: Part) -> Recorded:
     inside = [one for one in run.records if first <= (one.entry_ns or 0) and one.time_ns <= last]
     ranks: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for one in inside:
-        ranks[one.communicator, one.operation, one.sequence].add(one.rank)
-    whole = {key for key, seen in ranks.items() if len(seen) == size_of(run, key[0])}
-    lowest: dict[tuple[str, str], int] = {}
-    for name, operation, sequence in whole:
-        key = (name, operation)
-        lowest[key] = min(lowest.get(key, sequence), sequence)
-    records = [
-        msgspec.structs.replace(
-            one, sequence=one.sequence - lowest[one.communicator, one.operation]
-        )
+        ranks[*numbering_of(one), one.sequence].add(one.rank)
+    inside = [
+        one
         for one in inside
-        if (one.communicator, one.operation, one.sequence) in whole
+        if one.operation in MESSAGES
+        or len(ranks[*numbering_of(one), one.sequence]) == size_of(run, one.communicator)
+    ]
+    lowest: dict[tuple[str, str], int] = {}
+    for one in inside:
+        key = numbering_of(one)
+        lowest[key] = min(lowest.get(key, one.sequence), one.sequence)
+    records = [
+        msgspec.structs.replace(one, sequence=one.sequence - lowest[numbering_of(one)])
+        for one in inside
     ]
     counters = {
         key: [point for point in points if first <= point[0] <= last]
         for key, points in run.counters.items()
     }
     return Recorded(records, run.events, counters)
+
+
+def numbering_of(record: Collective) -> tuple[str, str]:
+    """What is numbered together: an operation of a communicator, or all its messages."""
+    kind = "message" if record.operation in MESSAGES else record.operation
+    return record.communicator, kind
 
 
 def size_of(run: Recorded, communicator: str) -> int:
@@ -179,7 +188,7 @@ class Spliced:
         numbers = dict(self._next)
         for one in run.records:
             name = names[one.communicator]
-            key = (name, one.operation)
+            key = (name, numbering_of(one)[1])
             sequence = one.sequence + numbers.get(key, 0)
             self._next[key] = max(self._next[key], sequence + 1)
             self.records.append(
