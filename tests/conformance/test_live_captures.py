@@ -17,7 +17,7 @@ NAMED_SECONDS = 20.0
 """By when a fault that lasts is named: two rounds, and what a round takes to be sure."""
 FORGOTTEN_SECONDS = 200.0
 """How long after a fault it may still be spoken of: a window, and the closing of an incident."""
-SEEDS = CUT.choose(range(40), parts=10)
+SEEDS = CUT.choose(range(40), parts=20)
 
 PIPELINES = CAPTURES / "h200-pipeline"
 needs_rings = pytest.mark.skipif(not RINGS.is_dir(), reason="no recorded rings beside the checkout")

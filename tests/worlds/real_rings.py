@@ -1,4 +1,4 @@
-"""Recorded rings and pipelines, one after the other as one job, played into live rounds of verdicts.
+"""Recorded rings and pipelines, one after the other as one job, in live rounds of verdicts.
 
 `diagnose` reads a recording as a whole. A service looks at the last three minutes every five
 seconds, reads counters seldom, and has seen other things before: so parts of recordings are put
