@@ -2,7 +2,8 @@
 
 A pipeline cuts a model into stages, and a stage sends what it has computed to the next one. Stages
 need not do equal work, and a rank that waits for a message waits for another stage. Copies of one
-stage do the same work: they reduce gradients together, and no message goes between them.
+stage do the same work: they reduce gradients together, and no message goes between them, but for
+ranks that pass equal blocks round a ring (context parallelism), which do the same work, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from alerts.window.columns import Ints, Records
+from alerts.window.columns import Codes, Ints, Records
 from alerts.window.messages import PAIR, is_pairwise, partners, peers_of
 from alerts.window.model import Communicator, JobWindow
 from alerts.window.split import distinct, members_in, split, starts_of
@@ -26,18 +27,22 @@ MESSAGE = "message"
 NEIGHBOURS_MAX = 2
 """Of a typical rank in one communicator: a stage has the one before and the one after. Ranks that
 write to more do an all-to-all by messages, and meet as in a collective."""
+RING_MIN, RING_EVEN = 3, 1.1
+"""Ranks of a ring at least, and how much larger its largest block may be than its smallest."""
 
 
 def message_edges(job: JobWindow) -> Ints:
     """[edges, 2]: the job's ranks between which messages go; each pair once, the lower one first.
 
-    Communicators in which a typical rank has more than NEIGHBOURS_MAX others are left out. Of
-    messages whose other end is not known any two ranks may be the ends: all are connected.
+    Communicators in which a typical rank has more than NEIGHBOURS_MAX others are left out, and
+    rings in which all pass on the same: there ranks meet as in a collective. Of messages whose
+    other end is not known any two ranks may be the ends: all are connected.
     """
     records = job.records
     rows: Records = records.select(is_pairwise(records))
     peer = peers_of(rows)
     edges: set[tuple[int, int]] = set()
+    rings = exchanged(job, rows, peer)
     first, _ = distinct(rows.communicator, rows.rank, peer)
     for code in np.unique(rows.communicator).tolist():
         known = job.communicators.get(rows.communicators[code])
@@ -47,9 +52,65 @@ def message_edges(job: JobWindow) -> Ints:
         pairs = {(int(rows.rank[row]), int(peer[row])) for row in own.tolist()}
         for ends in neighbours_in(pairs):
             ranks = sorted({known.job_rank.get(end, -1) for end in ends})
-            if len(ranks) == PAIR and ranks[0] >= 0:
+            if len(ranks) == PAIR and ranks[0] >= 0 and (code, *ranks) not in rings:
                 edges.add((ranks[0], ranks[1]))
     return np.array(sorted(edges), dtype=np.int64).reshape(-1, PAIR)
+
+
+def exchanged(job: JobWindow, rows: Records, peer: Codes) -> set[tuple[int, int, int]]:
+    """Communicators (by code) with two of the job's ranks, the lower first, that rings pass over.
+
+    A ring is within one communicator, or over communicators of two ranks, all of them together.
+    """
+    send = [code for code, name in enumerate(rows.operations) if name == Operation.SEND]
+    sends = np.flatnonzero(np.isin(rows.operation, send) & (peer >= 0))
+    firsts, way = distinct(rows.communicator[sends], rows.rank[sends], peer[sends])
+    edges: dict[int, list[tuple[int, int, int, float]]] = {}
+    for number, place in enumerate(firsts.tolist()):
+        row = sends[place]
+        code = int(rows.communicator[row])
+        known = job.communicators.get(rows.communicators[code])
+        ends = (int(rows.rank[row]), int(peer[row]))
+        if known is None or not all(end in known.job_rank for end in ends):
+            continue
+        source, target = (known.job_rank[end] for end in ends)
+        size = float(np.median(rows.size_bytes[sends[way == number]]))
+        among = -1 if known.ranks == PAIR else code
+        edges.setdefault(among, []).append((code, source, target, size))
+    found: set[tuple[int, int, int]] = set()
+    for own in edges.values():
+        members = in_rings([one[1:] for one in own])
+        found |= {
+            (code, min(source, target), max(source, target))
+            for code, source, target, _ in own
+            if source in members
+        }
+    return found
+
+
+def in_rings(sends: Sequence[tuple[int, int, float]]) -> set[int]:
+    """Ranks of these (from, to, bytes) that pass equal blocks one way round a ring.
+
+    In a pipeline what is sent forward comes back, and of two ranks both send in any case.
+    """
+    sent = Counter(source for source, _, _ in sends)
+    heard = Counter(target for _, target, _ in sends)
+    after = {
+        source: (target, size)
+        for source, target, size in sends
+        if sent[source] == heard[source] == sent[target] == heard[target] == 1
+    }
+    found: set[int] = set()
+    while after:
+        first = rank = next(iter(after))
+        members, sizes = [], []
+        while rank in after:
+            members.append(rank)
+            rank, size = after.pop(rank)
+            sizes.append(size)
+        if rank == first and len(members) >= RING_MIN and max(sizes) <= RING_EVEN * min(sizes):
+            found.update(members)
+    return found
 
 
 def neighbours_in(pairs: set[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from alerts.detectors.imbalance import detect as detect_imbalance
 from alerts.detectors.slow_link import detect as detect_slow_link
 from alerts.detectors.straggler import detect
 from alerts.signals.gaps import common_of, own_time
-from alerts.signals.pipelines import message_edges, pipelines_of
+from alerts.signals.pipelines import in_rings, message_edges, pipelines_of
 from alerts.signals.what_if import what_if
 from alerts.window.messages import is_pairwise, partners
 from alerts.window.model import JobWindow, Window
@@ -16,7 +16,7 @@ from collector.contract.collective import Collective, Operation
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Reason
 from tests.worlds.late_jobs import make_window
-from tests.worlds.pipeline_jobs import COMPUTE_MS, Pipelines, Slow, to_job
+from tests.worlds.pipeline_jobs import COMPUTE_MS, MESSAGE_MS, Pipelines, Slow, to_job
 
 STEPS = 30
 
@@ -57,6 +57,68 @@ def test_messages_without_a_time_do_not_break_the_search_for_their_ends(
     times = getattr(job.records, column).copy()
     times[::every] = ABSENT
     assert (partners(msgspec.structs.replace(job.records, **{column: times})) == whole).all()
+
+
+class ContextParallel(Pipelines):
+    """Four ranks pass blocks of keys and values round a ring, twice a step; eight reduce."""
+
+    def __init__(self, *, in_pairs: bool, seed: int = 1) -> None:
+        super().__init__(4, 2, seed=seed)
+        self.in_pairs = in_pairs
+
+    def play(self, steps: int, slow: Slow = lambda *_: 0.0) -> list[Collective]:
+        for step in range(steps):
+            for _ in range(2 * 3):
+                for rank in range(self.ranks):
+                    work = COMPUTE_MS * self.random.normal(1.0, 0.01) + slow(rank, step)
+                    self.now[rank] += work
+                for first in range(0, self.ranks, self.stages):
+                    self._turn(first)
+            self.reduce("gradients", list(range(self.ranks)))
+        return self.records
+
+    def _turn(self, first: int) -> None:
+        """Each of a ring sends to the next and receives from the one before, at once."""
+        entries = self.now[first : first + 4].copy()
+        for place in range(4):
+            source, target = first + place, first + (place + 1) % 4
+            leave = max(entries[place], entries[(place + 1) % 4]) + MESSAGE_MS
+            name = f"ring{first}"
+            places, size = (place, (place + 1) % 4), 4
+            if self.in_pairs:
+                name = f"pair{min(source, target)}-{max(source, target)}"
+                places, size = (int(source > target), int(target > source)), 2
+            for rank, kind, own in ((source, Operation.SEND, 0), (target, Operation.RECV, 1)):
+                times = (entries[rank - first], leave)
+                key = (name, f"{kind} {rank}")
+                number = self.numbers[key] = self.numbers.get(key, 0) + 1
+                self.record(name, kind, number, rank, (places[own], size), times, places[1 - own])
+                self.now[rank] = max(self.now[rank], leave)
+
+
+@pytest.mark.parametrize("in_pairs", [False, True])
+@pytest.mark.parametrize("since", [0, 12])
+def test_ranks_that_pass_blocks_round_a_ring_are_peers(*, in_pairs: bool, since: int) -> None:
+    """Also where a rank is late from the beginning, which no past shows."""
+    job = to_job(ContextParallel(in_pairs=in_pairs).play(STEPS, from_step(since, {5: 0.6})))
+    assert message_edges(job).tolist() == []
+    assert accused(job) == [5]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_healthy_rings_of_blocks_accuse_no_rank(seed: int) -> None:
+    assert accused(to_job(ContextParallel(in_pairs=False, seed=seed).play(STEPS))) == []
+
+
+def test_a_ring_of_unequal_blocks_or_with_a_way_back_is_a_pipeline() -> None:
+    """Stages that infer send the last one's tokens back to the first: a ring of unlike work."""
+    ring = [(0, 1, 8e6), (1, 2, 8e6), (2, 3, 8e6), (3, 0, 8e6)]
+    assert in_rings(ring) == {0, 1, 2, 3}
+    assert in_rings([*ring[:3], (3, 0, 4e3)]) == set()
+    assert in_rings([*ring, (1, 0, 8e6)]) == set()
+    assert in_rings(ring[:3]) == set()
+    assert in_rings([(0, 1, 8e6), (1, 0, 8e6)]) == set()
+    assert in_rings([*ring, (5, 6, 8e6), (6, 5, 8e6)]) == {0, 1, 2, 3}
 
 
 def test_two_slow_ranks_in_two_copies_are_both_named() -> None:
