@@ -49,6 +49,9 @@ ROOTS = tuple(
 TOGETHER_NS = 30 * NS
 """Two findings that begin within this time of each other may be cause and effect: a switch that is
 polled every ten seconds shows things up to twenty seconds late."""
+AFTERMATH_NS = 10 * NS
+"""What begins so long after the last slow transfer is not its effect: counters are read as
+seldom."""
 HARD_WAIT_NS = 3 * NS
 SOFT_WAIT_NS = 8 * NS
 BARE_WAIT_NS = 11 * NS
@@ -431,6 +434,7 @@ def is_at_the_end(window: Window, case: Case, other: Case) -> bool:
     return (
         is_late
         and root.since_ns >= other.root.since_ns - TOGETHER_NS
+        and root.since_ns <= other.root.last_ns + AFTERMATH_NS
         and any(
             share_last_out(jobs[one.job], one, host) >= LAST_OUT_MIN
             for one in (other.root, *other.symptoms)

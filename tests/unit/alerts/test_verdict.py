@@ -193,6 +193,11 @@ def test_ranks_where_slow_transfers_end_are_late_by_them_unless_they_have_a_reas
     assert len(judge(ended_at(window, "node3"), [late, link, busy])) == 2
     before = msgspec.structs.replace(late, since_ns=link.since_ns - 60 * NS)
     assert len(judge(ended_at(window, "node3"), [before, link])) == 2
+    over_ns = late.since_ns - 15 * NS
+    over = msgspec.structs.replace(
+        link, since_ns=over_ns - 20 * NS, last_ns=over_ns, until_ns=over_ns
+    )
+    assert len(judge(ended_at(window, "node3"), [late, over])) == 2
 
 
 def test_a_machine_that_makes_nobody_late_is_no_verdict_unless_no_job_is_known(
