@@ -5,9 +5,10 @@ import random
 import pytest
 
 from tests.stands.diagnosing import ROOT
-from tests.tools.captures import CAPTURES, RINGS
+from tests.tools.captures import RINGS
 from tests.tools.cut import CUT
-from tests.worlds.real_rings import Fault, Part, Said, Spliced, play
+from tests.tools.live_table import PIPELINES, is_about, seconds_of, wrong_ones
+from tests.worlds.real_rings import Part, Spliced, play
 
 OURS = ROOT / "tests/fixtures/diagnose"
 """Cut short, and in every clone."""
@@ -15,17 +16,9 @@ CALM = [Part(OURS / "healthy"), Part(OURS / "net3", "calm"), Part(OURS / "comput
 FAULTS = [Part(OURS / "net3", "fault"), Part(OURS / "compute5", "fault")]
 NAMED_SECONDS = 20.0
 """By when a fault that lasts is named: two rounds, and what a round takes to be sure."""
-FORGOTTEN_SECONDS = 200.0
-"""How long after a fault it may still be spoken of: a window, and the closing of an incident."""
 SEEDS = CUT.choose(range(40), parts=20)
 
-PIPELINES = CAPTURES / "h200-pipeline"
 needs_rings = pytest.mark.skipif(not RINGS.is_dir(), reason="no recorded rings beside the checkout")
-
-
-def seconds_of(part: Part) -> float:
-    (fault,) = Spliced([part]).faults
-    return fault.last_s - fault.first_s
 
 
 def drawn(seed: int) -> list[Part]:
@@ -37,21 +30,6 @@ def drawn(seed: int) -> list[Part]:
         fault = chance.choice(FAULTS)
         parts += [fault] * round(chance.uniform(10.0, 40.0) / seconds_of(fault))
     return parts + chance.choices(CALM, k=2)
-
-
-def is_about(said: Said, fault: Fault) -> bool:
-    return (str(said.verdict.cause), said.rank) == fault[:2]
-
-
-def wrong_ones(said: list[Said], faults: list[Fault]) -> list[Said]:
-    return [
-        one
-        for one in said
-        if not any(
-            is_about(one, fault) and fault.first_s <= one.at_s <= fault.last_s + FORGOTTEN_SECONDS
-            for fault in faults
-        )
-    ]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
