@@ -50,7 +50,7 @@ TOGETHER_NS = 30 * NS
 """Two findings that begin within this time of each other may be cause and effect: a switch that is
 polled every ten seconds shows things up to twenty seconds late."""
 AFTERMATH_NS = 10 * NS
-"""What begins so long after the last slow transfer is not its effect: counters are read as
+"""What begins so long after the end of another trouble is not its effect: counters are read as
 seldom."""
 HARD_WAIT_NS = 3 * NS
 SOFT_WAIT_NS = 8 * NS
@@ -434,13 +434,18 @@ def is_at_the_end(window: Window, case: Case, other: Case) -> bool:
     return (
         is_late
         and root.since_ns >= other.root.since_ns - TOGETHER_NS
-        and root.since_ns <= other.root.last_ns + AFTERMATH_NS
+        and not begins_after(root, other.root)
         and any(
             share_last_out(jobs[one.job], one, host) >= LAST_OUT_MIN
             for one in (other.root, *other.symptoms)
             if one.job in jobs and one.communicators
         )
     )
+
+
+def begins_after(one: Finding, other: Finding) -> bool:
+    """Whether it began only when the other was well."""
+    return one.since_ns > other.last_ns + AFTERMATH_NS
 
 
 def share_last_out(job: JobWindow, slow: Finding, host: str) -> float:
@@ -471,13 +476,15 @@ def is_effect(window: Window, case: Case, other: Case) -> bool:
     share_a_job = bool(set(jobs_of(case)) & set(jobs_of(other)))
     is_place = is_same(window.ports, case.culprit, other.culprit)
     if is_standstill(case.root):
-        return share_a_job and standing(other) > standing(case)
+        is_more = standing(other) > standing(case)
+        return share_a_job and is_more and not begins_after(case.root, other.root)
     if other.root.cause is Cause.CRASH and not names_somebody(other.culprit):
         return False  # it explains nothing that came before
     if is_standstill(other.root):
         return other.root.until_ns is None and (share_a_job or is_place)
     if not names_somebody(case.culprit):
-        return share_a_job and names_somebody(other.culprit)
+        is_over = begins_after(case.root, other.root)
+        return share_a_job and names_somebody(other.culprit) and not is_over
     if not is_network(other.root) or not is_network(case.root):
         is_late = share_a_job and case.is_bare and is_network(other.root)
         return is_late and is_at_the_end(window, case, other)
