@@ -28,6 +28,7 @@ from tests.bench import (
     snmp,
     streams,
     verdict,
+    views,
 )
 from tests.bench.processes import say
 from tests.bench.report import OUTPUT, PAGE, BenchError, load_results, save, show, write_page
@@ -43,6 +44,7 @@ BENCHES = {
     "verdict": verdict.run,
     "page": page.run,
     "browser": browser.run,
+    "views": views.run,
     "health": health.run,
     "placement": placement.run,
     "simulator": simulator.run,

@@ -31,7 +31,7 @@ from collector.contract.model import Event
 from tests.bench.load import Request, Template, http_post
 from tests.bench.player import Played
 from tests.bench.processes import Program, fabricscope, free_port, run_program, say
-from tests.bench.recording import CYCLE_TICKS, TICK_SECONDS, Recording, record
+from tests.bench.recording import CYCLE_TICKS, GPUS, TICK_SECONDS, Recording, record
 from tests.bench.report import OUTPUT, ROOT, Bar, BenchError, Result, Table, quantile, save
 from tests.bench.sender import send_all
 from tests.bench.systems import VictoriaMetrics
@@ -183,15 +183,15 @@ def result_of(found: Sequence[Figures], *, is_quick: bool) -> Result:
     )
 
 
-def recorded(hosts: int) -> Path:
+def recorded(hosts: int, gpus: int = GPUS) -> Path:
     """The recording of so many hosts, made once for a version of the simulator."""
     made = fingerprint(("simulator", "collector"))
-    file = OUTPUT / "recordings" / f"{hosts}-{made}.msgpack"
+    file = OUTPUT / "recordings" / f"{hosts}x{gpus}-{made}.msgpack"
     if not file.exists():
         say(f"live: recording a minute of {hosts} hosts")
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")
-        record(hosts, part)
+        record(hosts, part, gpus)
         part.replace(file)
     return file
 
@@ -297,7 +297,9 @@ class Player:
 
 
 @contextmanager
-def playing(file: Path, port: int, seconds: float, past: int) -> Iterator[Player]:
+def playing(
+    file: Path, port: int, seconds: float, past: int, *, read_ticks: int = 1
+) -> Iterator[Player]:
     words = [
         sys.executable,
         "-m",
@@ -306,6 +308,7 @@ def playing(file: Path, port: int, seconds: float, past: int) -> Iterator[Player
         str(port),
         str(seconds),
         str(past),
+        str(read_ticks),
     ]
     with subprocess.Popen(
         words, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE

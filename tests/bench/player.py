@@ -1,7 +1,8 @@
-"""Plays a recording to a service: `python -m tests.bench.player FILE PORT SECONDS PAST_CYCLES`.
+"""Plays a recording to a service.
 
-A process of its own, whose CPU time is not the bench's. First so many minutes of past go out as
-fast as they are taken; then it prints a line `live`, and each tick's batches are spread over the
+`python -m tests.bench.player FILE PORT SECONDS PAST_CYCLES READ_TICKS`. A process of
+its own, whose CPU time is not the bench's. First so many minutes of past go out as fast as they are
+taken; then it prints a line `live`, and each tick's batches are spread over the
 tick, in real time, as agents do it. At the end, or when standard input ends, it prints what became
 of them as JSON.
 """
@@ -83,7 +84,7 @@ def heed_the_end(ends: threading.Event) -> None:
     ends.set()
 
 
-def play(recording: Recording, port: int, seconds: float, past: int) -> Played:
+def play(recording: Recording, port: int, seconds: float, past: int, read_ticks: int) -> Played:
     ends = threading.Event()
     threading.Thread(target=heed_the_end, args=(ends,), daemon=True).start()
     workers = [Worker(port) for _ in range(min(recording.agents, WORKERS_MAX))]
@@ -104,7 +105,7 @@ def play(recording: Recording, port: int, seconds: float, past: int) -> Played:
         if ends.is_set():
             break
         due = begun + number * TICK_SECONDS
-        for place, body in enumerate(recording.played(cycle, tick, start_ms)):
+        for place, body in enumerate(recording.played(cycle, tick, start_ms, read_ticks)):
             share = place / max(1, recording.agents)
             time.sleep(max(0.0, due + share * TICK_SECONDS - time.monotonic()))
             workers[place % len(workers)].bodies.put(body)
@@ -140,8 +141,9 @@ def summed(workers: list[Worker], late: float, cpu: float) -> Played:
 
 
 def main(words: list[str]) -> int:
-    file, port, seconds, past = words
-    played = play(Recording(Path(file)), int(port), float(seconds), int(past))
+    file, port, seconds, past, read_ticks = words
+    recording = Recording(Path(file))
+    played = play(recording, int(port), float(seconds), int(past), int(read_ticks))
     print(msgspec.json.encode(played).decode(), flush=True)
     return 0
 

@@ -36,6 +36,8 @@ WARM_TICKS = 4
 REST_TICKS = 1
 """After the cycle: where the next one would begin, so what counters grow by is known."""
 JOB_HOSTS_MAX = 32
+GPUS = 8
+"""Of a host."""
 SEED = 24
 COUNTER_SUFFIXES = ("_total", "_count", "_sum", "_bucket")
 START_MS = 1_800_000_000_000
@@ -45,20 +47,26 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-def scenario_of(hosts: int) -> Scenario:
-    """Rail-optimised RoCE; jobs of 32 hosts at most, every second of them a pipeline."""
+def scenario_of(hosts: int, gpus: int = GPUS) -> Scenario:
+    """Rail-optimised RoCE, a NIC a GPU; jobs of 32 hosts at most, every second a pipeline."""
     size = min(JOB_HOSTS_MAX, hosts // 2)
     jobs = tuple(
         JobSpec(
             name=f"job-{number:03}",
             hosts=tuple(range(number * size, (number + 1) * size)),
+            tensor=gpus,
             pipeline=1 + number % 2,
             gradient_bytes=(1 + number % 2) << 31,
         )
         for number in range(hosts // size)
     )
     cluster = ClusterSpec(
-        hosts=hosts, speed="400GbE", fabric=Fabric.ROCE, hosts_per_leaf=min(hosts // 2, 32)
+        hosts=hosts,
+        gpus_per_host=gpus,
+        nics_per_host=gpus,
+        speed="400GbE",
+        fabric=Fabric.ROCE,
+        hosts_per_leaf=min(hosts // 2, 32),
     )
     ticks = WARM_TICKS + CYCLE_TICKS + REST_TICKS
     return Scenario(
@@ -78,8 +86,8 @@ class Moment(msgspec.Struct, frozen=True):
     """Packed, and not compressed."""
 
 
-def record(hosts: int, file: Path) -> None:
-    scenario = scenario_of(hosts)
+def record(hosts: int, file: Path, gpus: int = GPUS) -> None:
+    scenario = scenario_of(hosts, gpus)
     simulation = Simulation(scenario)
     reporter = Reporter(
         simulation.topology, CLUSTER, start_unix_ns=scenario.start_unix_ns, seed=scenario.seed
@@ -127,10 +135,17 @@ class Recording:
     def series(self) -> int:
         return sum(len(table) for tables in self._growth.values() for table in tables.values())
 
-    def played(self, cycle: int, tick: int, start_ms: int) -> Iterator[bytes]:
-        """The batches of a tick of the ``cycle``th time, as agents send them."""
-        for batch in self.batches(cycle, tick, start_ms):
-            yield wire.encode_batch(batch)
+    def played(self, cycle: int, tick: int, start_ms: int, read_ticks: int = 1) -> Iterator[bytes]:
+        """The batches of a tick of the ``cycle``th time, as agents send them.
+
+        With ``read_ticks``, agents read their counters only in every so many ticks, by turns;
+        records of jobs come whole. It is how a machine that cannot take all samples of a large
+        cluster plays it.
+        """
+        number = cycle * CYCLE_TICKS + tick
+        for place, batch in enumerate(self.batches(cycle, tick, start_ms)):
+            is_read = number < read_ticks or (number + place) % read_ticks == 0
+            yield wire.encode_batch(batch if is_read else without_samples(batch))
 
     def batches(self, cycle: int, tick: int, start_ms: int) -> Iterator[wire.Batch]:
         shift_ms = start_ms + cycle * CYCLE_MS - START_MS - round(WARM_TICKS * TICK_SECONDS * 1000)
@@ -190,11 +205,14 @@ class Recording:
         )
 
 
+def without_samples(batch: wire.Batch) -> wire.Batch:
+    """Only the events and the records of a batch."""
+    return msgspec.structs.replace(batch, index=b"", time_ms=b"", value=b"")
+
+
 def without_rows(batch: wire.Batch) -> wire.Batch:
     """Only the events of a batch."""
-    return msgspec.structs.replace(
-        batch, index=b"", time_ms=b"", value=b"", collectives=None, steps=[]
-    )
+    return msgspec.structs.replace(without_samples(batch), collectives=None, steps=[])
 
 
 def growth_of(
