@@ -1,6 +1,7 @@
 import { beforeAll, describe, expect, it, vi } from "vitest";
 
 type Module = typeof import("./job-series");
+type Beside = import("./job-series").Asked;
 let series: Module;
 
 beforeAll(async () => {
@@ -13,14 +14,26 @@ describe("questions", () => {
   it("quote names from outside, also inside patterns", () => {
     const place = { host: 'a"b', gpu: "0", devices: ["mlx5.0", "x|y"] };
     expect(series.ofPlace(place)).toBe(String.raw`{host="a\"b",device=~"mlx5\\.0|x\\|y"}`);
-    expect(series.gpuQuestion('j"}', place)).toContain(String.raw`job="j\"}"`);
+    expect(series.gpuQuestion('j"}')).toContain(String.raw`job="j\"}"`);
   });
 
   it("ask for the rank's own only where it is known", () => {
-    expect(series.trafficQuestion("j", undefined, "[30s]")).not.toContain('"transmit own"');
+    expect(series.ownTrafficQuestion(undefined, "[30s]")).toBe("");
     const place = { host: "a", gpu: null, devices: ["mlx5_0"] };
-    expect(series.trafficQuestion("j", place, "[30s]")).toContain('"transmit own"');
-    expect(series.gpuQuestion("j", place)).not.toContain("own");
+    expect(series.ownTrafficQuestion(place, "[30s]")).toContain('"transmit own"');
+    expect(series.ownGpuQuestion(place)).toBe("");
+    expect(series.ownGpuQuestion({ ...place, gpu: "1" })).toContain('gpu="1"');
+  });
+
+  it("put the rank's own beside all of the same time, and of no other", () => {
+    const one = { labels: { what: "a" }, times: [], values: [] };
+    const all = { from: 0, step: 5, count: 3, series: [one] } as unknown as Beside;
+    const own = { ...all, series: [{ ...one, labels: { what: "b" } }] } as unknown as Beside;
+    const names = (asked: Beside | undefined) => asked?.series.map(({ labels }) => labels.what);
+    expect(names(series.beside(all, own))).toEqual(["a", "b"]);
+    expect(names(series.beside(all, { ...own, from: 5 }))).toEqual(["a"]);
+    expect(names(series.beside(all, undefined))).toEqual(["a"]);
+    expect(series.beside(undefined, own)).toBeUndefined();
   });
 
   it("look at far ends for errors: damage is counted where it arrives", () => {

@@ -54,15 +54,23 @@ function carried(direction: string, over: string, only = ""): string {
   return `(${ports} or ${nics} unless on (host) fabric_port_rate_bits_per_second)`;
 }
 
-export function trafficQuestion(job: string, place: Place | undefined, over: string): string {
+/** Of all NICs of the job; what one rank's carry is another question, which does not wait for this one. */
+export function trafficQuestion(job: string, over: string): string {
   const columns: Record<string, string> = {};
   for (const direction of ["transmit", "receive"]) {
     const all = ofJob(carried(direction, over), job);
     columns[`${direction} median`] = `quantile(0.5, ${all})`;
     columns[`${direction} most`] = `max(${all})`;
-    if (place?.devices.length)
-      columns[`${direction} own`] = `sum(${carried(direction, over, ofPlace(place))})`;
   }
+  return union(columns);
+}
+
+/** Of the NICs of one rank; empty: none is known. */
+export function ownTrafficQuestion(place: Place | undefined, over: string): string {
+  if (!place?.devices.length) return "";
+  const columns: Record<string, string> = {};
+  for (const direction of ["transmit", "receive"])
+    columns[`${direction} own`] = `sum(${carried(direction, over, ofPlace(place))})`;
   return union(columns);
 }
 
@@ -149,15 +157,22 @@ export function troubleQuestion(job: string, trouble: Trouble, over: string): st
   return `topk(${WORST_SHOWN}, (${ofJob(all, job)}${far}) > 0)`;
 }
 
-export function gpuQuestion(job: string, place: Place | undefined): string {
+/** Of all GPUs of the job. */
+export function gpuQuestion(job: string): string {
   const columns: Record<string, string> = {};
-  for (const [name, metric] of Object.entries(GPU_METRICS)) {
+  for (const [name, metric] of Object.entries(GPU_METRICS))
     columns[`${name} median`] = `quantile(0.5, ${ofJob(`max by (host, gpu) (${metric})`, job)})`;
-    if (place && place.gpu !== null)
-      columns[`${name} own`] = `max(${metric}${selector({ host: place.host, gpu: place.gpu })})`;
-  }
-  if (place && place.gpu !== null)
-    columns.reasons = `max(fabric_gpu_clock_event_reasons${selector({ host: place.host, gpu: place.gpu })})`;
+  return union(columns);
+}
+
+/** Of one rank's GPU; empty: it is not known. */
+export function ownGpuQuestion(place: Place | undefined): string {
+  if (!place || place.gpu === null) return "";
+  const mine = selector({ host: place.host, gpu: place.gpu });
+  const columns: Record<string, string> = {};
+  for (const [name, metric] of Object.entries(GPU_METRICS))
+    columns[`${name} own`] = `max(${metric}${mine})`;
+  columns.reasons = `max(fabric_gpu_clock_event_reasons${mine})`;
   return union(columns);
 }
 
@@ -195,8 +210,16 @@ async function asked(
   const step = stepOf(from, to);
   const begin = Math.floor(from / step) * step;
   const count = Math.floor((to - begin) / step) + 1;
-  const series = await overRange(question, begin, begin + (count - 1) * step, step, abort);
+  const end = begin + (count - 1) * step;
+  const series = question ? await overRange(question, begin, end, step, abort) : [];
   return { from: begin, step, count, series };
+}
+
+/** One rank's beside all; without it while it is of another time, or has not come yet. */
+export function beside(all: Asked | undefined, own: Asked | undefined): Asked | undefined {
+  const isSame =
+    all && own && all.from === own.from && all.step === own.step && all.count === own.count;
+  return isSame ? { ...all, series: [...all.series, ...own.series] } : all;
 }
 
 export const rateWindow = (from: number, to: number) =>
@@ -205,21 +228,25 @@ export const rateWindow = (from: number, to: number) =>
 export const askCollectives = (job: string, from: number, to: number, abort: AbortSignal) =>
   asked(collectivesQuestion(job), from, to, abort);
 
-export const askTraffic = (
-  job: string,
-  place: Place | undefined,
-  from: number,
-  to: number,
-  abort: AbortSignal,
-) => asked(trafficQuestion(job, place, rateWindow(from, to)), from, to, abort);
+export const askTraffic = (job: string, from: number, to: number, abort: AbortSignal) =>
+  asked(trafficQuestion(job, rateWindow(from, to)), from, to, abort);
 
-export const askGpus = (
-  job: string,
+export const askGpus = (job: string, from: number, to: number, abort: AbortSignal) =>
+  asked(gpuQuestion(job), from, to, abort);
+
+/** What the NICs and the GPU of one rank do. */
+export async function askOwn(
   place: Place | undefined,
   from: number,
   to: number,
   abort: AbortSignal,
-) => asked(gpuQuestion(job, place), from, to, abort);
+): Promise<{ readonly traffic: Asked; readonly gpus: Asked }> {
+  const [traffic, gpus] = await Promise.all([
+    asked(ownTrafficQuestion(place, rateWindow(from, to)), from, to, abort),
+    asked(ownGpuQuestion(place), from, to, abort),
+  ]);
+  return { traffic, gpus };
+}
 
 /** Each kind of trouble by itself: as one question they would be too long. */
 export async function askTroubles(

@@ -56,6 +56,9 @@ export default function Fabric() {
     (abort) => askTopology(at, abort),
     at === undefined ? Math.floor(now.value / TOPOLOGY_PULSE_SECONDS) : 0,
   );
+  // Asked beside the topology, not after it.
+  const state = useLinkState(at);
+  const incidents = useIncidents();
   return (
     <Shown
       resource={topology}
@@ -69,19 +72,18 @@ export default function Fabric() {
         </Empty>
       }
     >
-      {(data) => <Cabled topology={data} at={at} />}
+      {(data) => <Cabled topology={data} state={state} incidents={incidents} />}
     </Shown>
   );
 }
 
-/** Asks for the state beside a topology. */
-function Cabled({ topology, at }: { topology: Topology; at: number | undefined }) {
-  const graph = useMemo(() => graphOf(topology), [topology]);
+/** How all links fared at moments of the range. */
+function useLinkState(at: number | undefined): Resource<FabricState> {
   const { from, to, last } = range.value;
   const length = to - from;
   const frames = Math.max(1, Math.min(FRAMES_MOST, Math.floor(length / FRAME_SECONDS_LEAST)));
   const pulseSeconds = Math.max(FRAME_SECONDS_LEAST, length / frames);
-  const state = useResource(
+  return useResource(
     `fabric state ${rangeWord.value}`,
     (abort) => {
       const { value } = range;
@@ -89,16 +91,20 @@ function Cabled({ topology, at }: { topology: Topology; at: number | undefined }
     },
     last === undefined ? 0 : Math.floor(now.value / pulseSeconds),
   );
-  const incidents = useIncidents();
-  const known = useMemo(
-    () => state.data ?? (state.failure ? nothingKnown(range.value.to) : undefined),
-    [state.data, state.failure],
-  );
+}
+
+/** The cables are drawn at once; how they fare colours them when it is known. */
+function Cabled(props: {
+  topology: Topology;
+  state: Resource<FabricState>;
+  incidents: readonly IncidentShort[] | undefined;
+}) {
+  const { topology, state, incidents } = props;
+  const graph = useMemo(() => graphOf(topology), [topology]);
+  const known = useMemo(() => state.data ?? nothingKnown(range.value.to), [state.data]);
+  const last = range.value.last;
   // Who is at fault takes lines above and below the drawing, which would push it about later.
-  if (!known || !incidents)
-    return (
-      <Loading what={`the state of ${count(graph.links.length, "link")}`} since={state.askedAt} />
-    );
+  if (!incidents) return <Loading what="incidents" />;
   return (
     <>
       {state.data ? (
@@ -111,6 +117,7 @@ function Cabled({ topology, at }: { topology: Topology; at: number | undefined }
         state={known}
         incidents={incidents}
         isAnswered={state.data !== undefined}
+        isAwaited={!state.failure}
         isFollowing={last !== undefined}
       />
     </>
@@ -123,6 +130,8 @@ function Seen(props: {
   state: FabricState;
   incidents: readonly IncidentShort[];
   isAnswered: boolean;
+  /** While it is not answered: whether it may come yet. */
+  isAwaited: boolean;
   isFollowing: boolean;
 }) {
   const { graph, state, incidents, isFollowing } = props;
@@ -146,7 +155,7 @@ function Seen(props: {
   const worst = useMemo(() => frame.worst(quantity, lit), [frame, quantity, lit]);
   const summary = props.isAnswered
     ? summaryOf(frame)
-    : `${count(graph.links.length, "link")}; how they fare is not known.`;
+    : `${count(graph.links.length, "link")}; how they fare is ${props.isAwaited ? "being asked" : "not known"}.`;
   const culprits = culpritWords(graph, marks, asked);
   return (
     <>
@@ -183,7 +192,19 @@ function Seen(props: {
         </Panel>
         <div class="fabric-beside">
           {chosen && <Chosen frame={frame} focus={chosen} incidents={incidents} choose={choose} />}
-          <Worst frame={frame} quantity={quantity} links={worst} chosen={chosen} choose={choose} />
+          {!props.isAnswered && props.isAwaited ? (
+            <Panel title="Worst links" class="fabric-worst">
+              <Loading what={`the state of ${count(graph.links.length, "link")}`} />
+            </Panel>
+          ) : (
+            <Worst
+              frame={frame}
+              quantity={quantity}
+              links={worst}
+              chosen={chosen}
+              choose={choose}
+            />
+          )}
         </div>
       </div>
     </>

@@ -7,8 +7,10 @@ import {
   type Asked,
   askCollectives,
   askGpus,
+  askOwn,
   askTraffic,
   askTroubles,
+  beside,
   type Place,
   type Trouble,
   WORST_SHOWN,
@@ -340,18 +342,24 @@ function Machines(props: {
       ? undefined
       : { host: rank.host, gpu: rank.gpu, devices: rank.device ? [rank.device] : [] };
   const when = `${from} ${to}`;
-  const which = `${rangeWord.value} ${isReady} ${rank?.rank}`;
+  // All are asked for at once; which rank to show beside them is known when the heat map has come.
   const traffic = useResource(
     `traffic ${job}`,
-    async (abort) => (isReady ? askTraffic(job, place, from, to, abort) : undefined),
+    (abort) => askTraffic(job, from, to, abort),
     when,
-    which,
+    rangeWord.value,
   );
   const gpus = useResource(
     `gpus ${job}`,
-    async (abort) => (isReady ? askGpus(job, place, from, to, abort) : undefined),
+    (abort) => askGpus(job, from, to, abort),
     when,
-    which,
+    rangeWord.value,
+  );
+  const own = useResource(
+    `own ${job}`,
+    async (abort) => (isReady ? askOwn(place, from, to, abort) : undefined),
+    when,
+    `${rangeWord.value} ${isReady} ${rank?.rank}`,
   );
   const troubles = useResource(
     `troubles ${job}`,
@@ -362,11 +370,14 @@ function Machines(props: {
   return (
     <>
       <Reserved pixels={208} for={traffic}>
-        <Traffic asked={traffic} rank={rank} />
+        <Traffic
+          asked={{ ...traffic, data: beside(traffic.data, own.data?.traffic) }}
+          rank={rank}
+        />
       </Reserved>
       <Troubles troubles={troubles} isCounted={!!traffic.data?.series.length} />
       <Reserved pixels={360} for={gpus}>
-        <Gpus asked={gpus} rank={rank} />
+        <Gpus asked={{ ...gpus, data: beside(gpus.data, own.data?.gpus) }} rank={rank} />
       </Reserved>
     </>
   );
