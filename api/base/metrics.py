@@ -93,6 +93,7 @@ class ServiceMetrics:
         self.alertmanager_errors = self._counter("fabric_service_alertmanager_errors_total")
         self.alertmanager_dropped = self._counter("fabric_service_alertmanager_dropped_total")
         self.notices = self._counter("fabric_service_notices_total")
+        self.pagerduty_events = self._counter("fabric_service_pagerduty_events_total")
         self.notify_errors = self._counter("fabric_service_notify_errors_total")
         self.rule_evaluations = self._counter("fabric_service_rule_evaluations_total")
         self.rule_failures = self._counter("fabric_service_rule_failures_total")

@@ -47,6 +47,8 @@ from api.http.routes import (
     matrix,
     otlp,
     page,
+    page_settings,
+    pagerduty,
     placement,
     prometheus,
     prometheus_meta,
@@ -109,6 +111,7 @@ ROUTERS = tuple(
         captures,
         audit,
         silences,
+        pagerduty,
         samples,
         catalog,
         health,
@@ -116,6 +119,7 @@ ROUTERS = tuple(
         tokens,
         runbooks,
         docs,
+        page_settings,
         page,
     )
 )

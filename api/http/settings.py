@@ -138,6 +138,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     grafana_url: str = ""
     """The address at which people reach Grafana. With it, alerts get a link to the dashboard about
     the thing that they name, at that time (annotation `dashboard`)."""
+    perfetto_url: str = "https://ui.perfetto.dev"
+    """The Perfetto in which the page opens traces, in a new tab and when its reader asks for it:
+    the browser hands the trace over, and the service sends nothing there. It may be a copy of your
+    own. Empty: the page offers files only, as in networks that must not reach others."""
     external_labels: dict[str, str] = {}
     """Labels that distinguish this installation's alerts from those of others."""
     alertmanagers: str | list[str | AlertmanagerTable] = ""
@@ -295,7 +299,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             turn(read_toml(Path(self.rules_knobs)), default_knobs())
         if self.rules_dir and not Path(self.rules_dir).is_dir():
             raise SettingsError(f"rules_dir is {self.rules_dir}, which is no folder")
-        for name in ("external_url", "grafana_url"):
+        for name in ("external_url", "grafana_url", "perfetto_url"):
             url = getattr(self, name)
             if url and not url.startswith(("http://", "https://")):
                 raise SettingsError(f"{name} is {url!r}; write http://HOST:PORT or https://HOST")

@@ -30,6 +30,10 @@ class TooMuchWorkError(InventoryError):
     """WORK_PER_INCIDENT_MAX deeds about one incident."""
 
 
+class RepeatedDeedError(InventoryError):
+    """What another system told of is kept already."""
+
+
 class Does(enum.StrEnum):
     """What a person does about an incident."""
 
@@ -52,6 +56,8 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
     to: str = ""
     """With `assign`: who has it now; empty: no person."""
     note: str = ""
+    origin: str = ""
+    """The event of another system that told of it, which is kept once; empty: done here."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,9 +98,14 @@ class WorkTables(Part):
     """Deeds, by incident."""
 
     def do(self, deed: Deed) -> Dropped:
-        """Keep a deed, after those that are there. Raises TooMuchWorkError."""
+        """Keep a deed, after those that are there.
+
+        Raises TooMuchWorkError, and RepeatedDeedError for an origin that is there.
+        """
         with self._database.writing("keep what was done about an incident") as connection:
             own = WORK.c.incident == deed.incident
+            if deed.origin and deed.origin in origins(connection, deed.incident):
+                raise RepeatedDeedError(f"{deed.origin} is kept already")
             if (connection.scalar(select(func.count()).where(own)) or 0) >= WORK_PER_INCIDENT_MAX:
                 raise TooMuchWorkError(
                     f"{deed.incident} has WORK_PER_INCIDENT_MAX = {WORK_PER_INCIDENT_MAX} "
@@ -129,6 +140,11 @@ class WorkTables(Part):
             for deed in self._database.documents("list what was done", query, Deed):
                 by_incident.setdefault(deed.incident, []).append(deed)
         return {name: state_of(deeds) for name, deeds in by_incident.items()}
+
+
+def origins(connection: Connection, incident: str) -> set[str]:
+    kept = connection.scalars(select(WORK.c.document).where(WORK.c.incident == incident))
+    return {msgspec.json.decode(document, type=Deed).origin for document in kept}
 
 
 def forget(connection: Connection, now: dt.datetime) -> Dropped:

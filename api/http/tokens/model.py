@@ -35,6 +35,7 @@ class DenialReason(enum.StrEnum):
     TOKEN_REVOKED = "token_revoked"  # noqa: S105
     SCOPE = "scope"
     TOKEN_RATE = "token_rate"  # noqa: S105
+    SIGNATURE = "signature"
 
 
 class Caller(msgspec.Struct, frozen=True):

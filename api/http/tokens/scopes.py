@@ -21,10 +21,10 @@ INCLUDED: Final[Mapping[Scope, frozenset[Scope]]] = {
 }
 """Each scope and what it allows."""
 
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/runbooks", "/", "/assets"})
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/runbooks", "/", "/assets", "/v1/pagerduty"})
 """Supervisors and load balancers have no token, nor has the browser in which an operator opens a
-runbook or the built-in page; these reveal nothing of the cluster. What lies below a path is open
-with it, but for the root."""
+runbook or the built-in page; these reveal nothing of the cluster. PagerDuty signs what it sends,
+and the route checks that. What lies below a path is open with it, but for the root."""
 
 GET_POST: Final = ("GET", "POST")
 ASKED_BOTH_WAYS: Final = (
@@ -130,6 +130,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/causes": Scope.READ,
     "GET /metrics": Scope.READ,
     "GET /v1/refused": Scope.READ,
+    "GET /v1/page": Scope.READ,
     "GET /docs": Scope.READ,
     "GET /openapi.json": Scope.READ,
     "GET /v1/whoami": Scope.READ,

@@ -69,7 +69,12 @@ def clean(text: str, at_most: int = LINE_CHARS_MAX) -> str:
 
 
 def dedup_key(notice: Notice) -> str:
-    return f"fabricscope-{blake2b(notice.group.encode(), digest_size=16).hexdigest()}"
+    return dedup_key_of(notice.group)
+
+
+def dedup_key_of(group: str) -> str:
+    """PagerDuty's name for a group of alerts; it comes back as its incident's ``incident_key``."""
+    return f"fabricscope-{blake2b(group.encode(), digest_size=16).hexdigest()}"
 
 
 def who(labels: Mapping[str, str]) -> str:
@@ -265,18 +270,34 @@ def slack_section(text: str) -> dict[str, Any]:
 # --- PagerDuty ----------------------------------------------------------------------------------
 
 
+def work_of(notice: Notice) -> str:
+    """Who looks after a notice's incident, in words; empty: no person."""
+    return notice.lines[0].annotations.get(WORK, "") if notice.lines else ""
+
+
+def from_pagerduty(who: str, receiver: str) -> bool:
+    """Whether an acknowledgement came from this receiver of PagerDuty's.
+
+    >>> from_pagerduty("acknowledged by Ann (PagerDuty, oncall)", "oncall")
+    True
+    >>> from_pagerduty("acknowledged by Ann", "oncall")
+    False
+    """
+    return f"(PagerDuty, {receiver})" in who
+
+
 def pagerduty_event(
     notice: Notice, routing_key: str, external_url: str, page: str = ""
 ) -> dict[str, Any]:
     """An event of PagerDuty's API, version 2. The group of alerts is its incident.
 
     Acknowledged here is acknowledged there. What is assigned only, or turned out to be something
-    else, is not.
+    else, is not; nor is what was acknowledged there in the first place.
     """
     action = "resolve" if notice.status is Status.RESOLVED else "trigger"
-    work = notice.lines[0].annotations.get(WORK, "") if notice.lines else ""
+    work = work_of(notice)
     if action == "trigger" and notice.why is not Why.CHANGED and work.startswith(ACKNOWLEDGED):
-        action = "acknowledge"
+        action = "trigger" if from_pagerduty(work, notice.receiver) else "acknowledge"
     event: dict[str, Any] = {
         "routing_key": routing_key,
         "dedup_key": dedup_key(notice),

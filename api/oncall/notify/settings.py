@@ -51,8 +51,10 @@ TIMEOUT_S_MIN, TIMEOUT_S_MAX = 0.1, 15.0
 """Of one attempt. Below the lease by which one process sends (20 s): when another takes over, no
 attempt of the one before is still under way."""
 
+FILE = "_file"
+"""How the key of a file ends that holds a secret: `key_file` has what `key` would have."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_SECRETS = ("url", "key")
 
 
 class AlertmanagerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -188,9 +190,6 @@ def tables_of(values: Mapping[str, Any], key: str, file: str, at_most: int) -> l
 def read_receiver(values: dict[str, Any], file: str, place: int) -> ReceiverTable:
     """One receiver, checked; files with secrets are read once to see that they are readable."""
     where = f"receivers[{place}]"
-    for key in _SECRETS:
-        if not isinstance(values.get(key, ""), str):
-            raise SettingsError(f"{file}: {where}.{key}: must be text")
     layer = Layer(file, {}, is_typed=True)
     for key in ("name", "type"):
         if key not in values:
@@ -198,6 +197,10 @@ def read_receiver(values: dict[str, Any], file: str, place: int) -> ReceiverTabl
     kinds = discover()
     kind = kinds.get(str(values["type"]))
     tables = ReceiverTable if kind is None else kind.Table
+    secrets = [name[: -len(FILE)] for name in tables.__struct_fields__ if name.endswith(FILE)]
+    for key in secrets:
+        if not isinstance(values.get(key, ""), str):
+            raise SettingsError(f"{file}: {where}.{key}: must be text")
     table = msgspec.convert(convert_table(tables, values, layer, f"{where}."), tables)
     where = f"{file}: {where}"
     if not _NAME.fullmatch(table.name):
@@ -207,7 +210,7 @@ def read_receiver(values: dict[str, Any], file: str, place: int) -> ReceiverTabl
     if kind is None:
         raise SettingsError(f"{where}: {unknown('type', table.type[:80], kinds)}")
     check_timeout(f"{where}.timeout_s", table.timeout_s)
-    for key in _SECRETS:
+    for key in secrets:
         if getattr(table, key) and getattr(table, f"{key}_file"):
             raise SettingsError(f"{where}: {key} or {key}_file, not both")
     if not secret_of(table, kind.needs, where):
@@ -216,7 +219,8 @@ def read_receiver(values: dict[str, Any], file: str, place: int) -> ReceiverTabl
     address = secret_of(table, "url", where)
     if address and not kind.takes(address):
         raise SettingsError(f"{where}.url: not an address; write https://HOST/PATH")
-    secret_of(table, "key", where)
+    for key in secrets:
+        secret_of(table, key, where)
     return table
 
 

@@ -24,7 +24,7 @@ class ReceiverTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def secret_of(table: ReceiverTable, key: str, where: str) -> str:
-    """A receiver's `url` or `key`, from the file if the table names one."""
+    """A receiver's `url`, `key` or another secret, from the file if the table names one."""
     file: str = getattr(table, f"{key}_file")
     given: str = getattr(table, key)
     return read_secret(f"{where}.{key}_file", file) if file else given

@@ -35,6 +35,7 @@ from api.oncall.notify.direct import Direct, is_own
 from api.oncall.notify.http import make_client
 from api.oncall.notify.matching import Fitter
 from api.oncall.notify.outbox import Outbox
+from api.oncall.notify.pagerduty_events import PagerDutyEvents
 from api.oncall.notify.receivers import Means, make_receiver
 from api.oncall.notify.settings import NotifierSettings, NotifySettings
 from collector.contract.errors import InventoryError
@@ -250,6 +251,8 @@ class Notifying:
         self._clock = clock
         self._metrics = metrics
         self._client = make_client() if file.receivers or tables else None
+        self.tables = {table.name: table for table in file.receivers}
+        self.pagerduty_events = PagerDutyEvents(inventory)
         self._book = Book(settings.external_labels)
         self._own_book = Book(settings.external_labels)
         self._own_book.begin(round(clock() * NS))
