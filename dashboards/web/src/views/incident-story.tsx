@@ -30,6 +30,7 @@ import { href, type Query } from "../route";
 import { now } from "../time";
 import { Download } from "../ui/download";
 import { Badge, Panel } from "../ui/panel";
+import { OpenInPerfetto } from "../ui/perfetto";
 import { Shown } from "../ui/states";
 import { FeedbackPanel } from "./incident-feedback";
 import { WorkPanel } from "./incident-work";
@@ -213,7 +214,7 @@ function Ways({ incident, when }: { incident: Incident; when: Query }) {
   );
 }
 
-/** A file for ui.perfetto.dev: the first minutes of the trouble, and a minute before it. */
+/** For Perfetto: the first minutes of the trouble, and a minute before it. */
 function TraceLink({ job, incident }: { job: string; incident: Incident }) {
   const since = incident.verdict.since_ns / NS;
   const end = incident.verdict.until_ns === null ? now.value : incident.verdict.until_ns / NS;
@@ -222,14 +223,18 @@ function TraceLink({ job, incident }: { job: string; incident: Incident }) {
     from: from.toFixed(0),
     to: Math.min(end, from + TRACE_SECONDS_MAX).toFixed(0),
   });
+  const name = `${job}-${incident.id}.json`;
   return (
-    <Download
-      url={url}
-      name={`${job}-${incident.id}.json`}
-      title="Opens in ui.perfetto.dev: ranks, collectives, counters on one clock"
-    >
-      Trace for Perfetto
-    </Download>
+    <>
+      <OpenInPerfetto url={url} name={name} title={`${job}: ${incident.id}`} />
+      <Download
+        url={url}
+        name={name}
+        title="For Perfetto: ranks, collectives, counters on one clock"
+      >
+        Trace as a file
+      </Download>
+    </>
   );
 }
 

@@ -1,10 +1,11 @@
 /** From a job to what else shows it: the trace for Perfetto, its matrix, its fabric. */
 import { address } from "../api/client";
 import { TRACE_SECONDS_MAX, tracePath } from "../api/jobs";
-import { duration } from "../format";
+import { duration, stamp } from "../format";
 import type { Span } from "../parts/timeline";
 import { href } from "../route";
 import { Download } from "../ui/download";
+import { OpenInPerfetto } from "../ui/perfetto";
 
 export function JobWays({ job, span }: { job: string; span: Span }) {
   const when = { from: span.from.toFixed(0), to: span.to.toFixed(0) };
@@ -26,27 +27,23 @@ export function JobWays({ job, span }: { job: string; span: Span }) {
 
 function Trace({ job, span }: { job: string; span: Span }) {
   const url = address(tracePath(job), { from: span.from.toFixed(3), to: span.to.toFixed(3) });
-  const how = (
-    <span class="soft">
-      then open the file at{" "}
-      <a href="https://ui.perfetto.dev" target="_blank" rel="noreferrer">
-        ui.perfetto.dev
-      </a>{" "}
-      or <code>chrome://tracing</code>; it stays in your browser (docs/how-to/open-a-trace.md)
-    </span>
-  );
   if (span.to - span.from > TRACE_SECONDS_MAX)
     return (
       <span class="soft">
         For a trace choose a time of {duration(TRACE_SECONDS_MAX)} at most; a minute is best.
       </span>
     );
+  const name = `${job}.trace.json`;
   return (
     <>
-      <Download url={url} name={`${job}.trace.json`}>
-        Trace of this time
+      <OpenInPerfetto url={url} name={name} title={`${job}, ${stamp(span.from)}`} />
+      <Download
+        url={url}
+        name={name}
+        title="For Perfetto or chrome://tracing (docs/how-to/open-a-trace.md)"
+      >
+        Trace as a file
       </Download>
-      {how}
     </>
   );
 }
