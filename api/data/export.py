@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from api.base.errors import Problem
 from api.base.limits import EXPORT_SAMPLES_MAX, EXPORT_SERIES_CHUNK, EXPORT_SERIES_MAX
@@ -91,7 +92,10 @@ def plan_export(
     count = int(counted["samples"][0].as_py())
     if samples_max is not None:
         check_bound(
-            count, samples_max, "EXPORT_JSON_SAMPLES_MAX", "samples match; ask for ndjson or arrow"
+            count,
+            samples_max,
+            "EXPORT_JSON_SAMPLES_MAX",
+            "samples match; ask for ndjson, arrow or parquet",
         )
     check_bound(count, EXPORT_SAMPLES_MAX, "EXPORT_SAMPLES_MAX", "samples match")
     return Export(labels=labels, from_ms=from_ms, to_ms=to_ms, samples=count)
@@ -192,23 +196,46 @@ class Pieces:
         return taken
 
 
+def new_stream(sink: Pieces, schema: pa.Schema) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """A writer of an Arrow IPC stream."""
+    return pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema)
+
+
+def new_parquet(sink: Pieces, schema: pa.Schema) -> Any:  # noqa: ANN401
+    """A writer of a Parquet file. A batch is a row group: the file is sent as it is made."""
+    return pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd")
+
+
 def encode_arrow(chunks: Iterator[Chunk]) -> Iterator[bytes]:
+    return encode_columns(chunks, new_stream)
+
+
+def encode_parquet(chunks: Iterator[Chunk]) -> Iterator[bytes]:
+    return encode_columns(chunks, new_parquet)
+
+
+def encode_columns(
+    chunks: Iterator[Chunk], new_writer: Callable[[Pieces, pa.Schema], Any]
+) -> Iterator[bytes]:
     sink = Pieces()
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), ARROW_SCHEMA) as writer:
+    with new_writer(sink, ARROW_SCHEMA) as writer:
         for chunk in chunks:
-            series = chunk.series.combine_chunks()
-            codes = series.dictionary_encode()
-            texts = [
-                msgspec.json.encode(chunk.labels[one], order="sorted").decode()
-                for one in codes.dictionary.to_pylist()
-            ]
-            labels = pa.DictionaryArray.from_arrays(codes.indices, pa.array(texts, pa.string()))
-            columns = [
-                series,
-                labels,
-                chunk.time_ms.combine_chunks().cast(pa.timestamp("ms", "UTC")),
-                chunk.value.combine_chunks(),
-            ]
-            writer.write_batch(pa.record_batch(columns, schema=ARROW_SCHEMA))
+            writer.write_batch(batch_of(chunk))
             yield sink.take()
     yield sink.take()
+
+
+def batch_of(chunk: Chunk) -> pa.RecordBatch:
+    series = chunk.series.combine_chunks()
+    codes = series.dictionary_encode()
+    texts = [
+        msgspec.json.encode(chunk.labels[one], order="sorted").decode()
+        for one in codes.dictionary.to_pylist()
+    ]
+    columns = [
+        series,
+        pa.DictionaryArray.from_arrays(codes.indices, pa.array(texts, pa.string())),
+        chunk.time_ms.combine_chunks().cast(pa.timestamp("ms", "UTC")),
+        chunk.value.combine_chunks(),
+    ]
+    return pa.record_batch(columns, schema=ARROW_SCHEMA)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from api.base.limits import RECORDS_EXPORT_CHUNK, RECORDS_EXPORT_MAX
 from api.base.positions import bad_position, read_position
-from api.data.export import Pieces, check_bound
+from api.data.export import Pieces, check_bound, new_parquet, new_stream
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 
@@ -210,12 +210,23 @@ def encode_ndjson(tables: Iterator[pa.Table]) -> Iterator[bytes]:
 
 def encode_arrow(tables: Iterator[pa.Table]) -> Iterator[bytes]:
     """An Arrow IPC stream with a record batch for each piece."""
+    return encode_columns(tables, new_stream)
+
+
+def encode_parquet(tables: Iterator[pa.Table]) -> Iterator[bytes]:
+    """A Parquet file with a row group for each piece."""
+    return encode_columns(tables, new_parquet)
+
+
+def encode_columns(
+    tables: Iterator[pa.Table], new_writer: Callable[[Pieces, pa.Schema], Any]
+) -> Iterator[bytes]:
     sink = Pieces()
     writer: Any = None
     for rows in tables:
         plain = plain_texts(rows)
         if writer is None:
-            writer = pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), plain.schema)
+            writer = new_writer(sink, plain.schema)
         for batch in plain.combine_chunks().to_batches():
             writer.write_batch(batch)
         yield sink.take()

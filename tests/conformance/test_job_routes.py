@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from api.base.limits import JOB_RANKS_MAX
@@ -245,6 +246,9 @@ def test_pages_are_walked_to_the_end_and_streams_give_the_same(service: InProces
     assert [msgspec.json.decode(line) for line in lines] == plain
     arrow = service.client.get(path, headers={"Accept": "application/vnd.apache.arrow.stream"})
     assert pa.ipc.open_stream(arrow.content).read_all().to_pylist() == plain
+    parquet = service.client.get(path, params={"format": "parquet"})
+    assert parquet.headers["content-type"] == "application/vnd.apache.parquet"
+    assert pq.read_table(pa.BufferReader(parquet.content)).to_pylist() == plain
 
 
 def test_streams_come_in_pieces(service: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:

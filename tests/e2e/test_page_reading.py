@@ -7,6 +7,7 @@ import io
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Page, Route, expect
 
@@ -120,6 +121,21 @@ def test_a_table_is_saved_as_csv(seen: Watched, tmp_path: Path) -> None:
     assert (mine["State"], mine["User"], mine["Ranks"]) == ("running", "trainer", "4")
     assert mine["Since"].startswith("2026-11-15T09:00:0")
     assert 2.0 < float(mine["Step"]) < 2.5
+    assert CULPRIT in mine["Verdict"]
+
+
+def test_a_table_is_saved_as_parquet(seen: Watched, tmp_path: Path) -> None:
+    page = seen.page
+    seen.open("/job")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Jobs as Parquet").click()
+    assert saved.value.suggested_filename == "jobs.parquet"
+    path = tmp_path / "jobs.parquet"
+    saved.value.save_as(path)
+    rows = {row["Job"]: row for row in pq.read_table(path).to_pylist()}
+    mine = rows[VICTIM_JOB]
+    assert (mine["State"], mine["User"], mine["Ranks"]) == ("running", "trainer", 4.0)
+    assert 2.0 < mine["Step"] < 2.5
     assert CULPRIT in mine["Verdict"]
 
 

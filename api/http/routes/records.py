@@ -23,6 +23,7 @@ from api.jobs.records import (
     decode_position,
     encode_arrow,
     encode_ndjson,
+    encode_parquet,
     key_of,
     steps_of,
 )
@@ -75,9 +76,17 @@ class StepOut(BaseModel):
     pid: int
 
 
+ENCODERS = {
+    ExportFormat.NDJSON: encode_ndjson,
+    ExportFormat.ARROW: encode_arrow,
+    ExportFormat.PARQUET: encode_parquet,
+}
+"""Of answers that are not in pages."""
+
+
 async def answer_stream(parts: Context, question: Question, chosen: ExportFormat) -> Response:
     tables = await asyncio.to_thread(question.tables, parts.store)
-    encode = encode_ndjson if chosen is ExportFormat.NDJSON else encode_arrow
+    encode = ENCODERS[chosen]
     return StreamingResponse(stream(encode(tables)), media_type=MEDIA_TYPES[chosen])
 
 
@@ -102,7 +111,7 @@ async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
 ) -> Page[CollectiveOut] | Response:
     """Records by communicator, operation, sequence and rank (within the communicator).
 
-    JSON comes in pages; NDJSON is one record a line and Arrow one stream, both whole.
+    JSON comes in pages; NDJSON is one record a line, Arrow one stream, Parquet one file, all whole.
     """
     from_ms, to_ms = range_of(parts, job, from_, to)
     question = await asyncio.to_thread(

@@ -9,13 +9,26 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api.base.limits import EXPORT_JSON_SAMPLES_MAX, SELECTORS_MAX
-from api.data.export import encode_arrow, encode_json, encode_ndjson, plan_export
+from api.data.export import (
+    encode_arrow,
+    encode_json,
+    encode_ndjson,
+    encode_parquet,
+    plan_export,
+)
 from api.data.selectors import parse_selector
 from api.http.context import Parts
 from api.http.routes.shared.exports import MEDIA_TYPES, ExportFormat, negotiate, stream
 from api.http.routes.shared.parameters import range_to_now
 
 router = APIRouter(tags=["samples"])
+
+ENCODERS = {
+    ExportFormat.NDJSON: encode_ndjson,
+    ExportFormat.ARROW: encode_arrow,
+    ExportFormat.PARQUET: encode_parquet,
+}
+"""Of answers that may have any size."""
 
 
 @router.get(
@@ -44,7 +57,7 @@ async def samples(
     """Series in the order of their ids, each with its samples in order of time.
 
     Times are unix milliseconds, both ends included. JSON is one document and bounded; NDJSON is
-    one series a line and Arrow one stream of record batches, both of any size.
+    one series a line, Arrow one stream of record batches and Parquet one file, all of any size.
     """
     from_ms, to_ms = range_to_now(parts, from_, to)
     selectors = [parse_selector(text) for text in match]
@@ -54,7 +67,7 @@ async def samples(
     if chosen is ExportFormat.JSON:
         document = await asyncio.to_thread(encode_json, export.chunks(parts.store))
         return Response(document, media_type=MEDIA_TYPES[chosen])
-    encode = encode_ndjson if chosen is ExportFormat.NDJSON else encode_arrow
+    encode = ENCODERS[chosen]
     return StreamingResponse(
         stream(encode(export.chunks(parts.store))), media_type=MEDIA_TYPES[chosen]
     )

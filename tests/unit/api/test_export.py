@@ -1,6 +1,7 @@
 """The export's pieces: numbers that JSON does not have, and bounds that speak."""
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from api.base.errors import Problem
@@ -10,6 +11,7 @@ from api.data.export import (
     encode_arrow,
     encode_json,
     encode_ndjson,
+    encode_parquet,
     number_text,
 )
 from api.http.routes.shared.exports import ExportFormat, negotiate
@@ -45,6 +47,18 @@ def test_arrow_streams_hold_all_chunks() -> None:
     assert table["labels"].to_pylist()[2] == '{"__name__":"m","n":"2"}'
 
 
+def test_parquet_files_hold_all_chunks_and_may_be_empty() -> None:
+    pieces = list(encode_parquet(iter([chunk((1, 10, 0.5)), chunk((2, 5, 1.5), (2, 6, 2.5))])))
+    assert len([piece for piece in pieces if piece]) == 3, "it is sent as it is made"
+    table = pq.read_table(pa.BufferReader(b"".join(pieces)))
+    assert table["series"].to_pylist() == [1, 2, 2]
+    assert table["value"].to_pylist() == [0.5, 1.5, 2.5]
+    assert table["labels"].to_pylist()[2] == '{"__name__":"m","n":"2"}'
+    assert table["time"].cast(pa.int64()).to_pylist() == [10, 5, 6]
+    empty = pq.read_table(pa.BufferReader(b"".join(encode_parquet(iter([])))))
+    assert (empty.num_rows, empty.column_names) == (0, ["series", "labels", "time", "value"])
+
+
 def test_what_is_no_number_in_json_is_text() -> None:
     assert [number_text(float(text)) for text in ("nan", "inf", "-inf")] == ["NaN", "+Inf", "-Inf"]
 
@@ -65,6 +79,7 @@ def test_a_bound_names_itself() -> None:
         ("application/x-ndjson", ExportFormat.NDJSON),
         ("text/html,APPLICATION/X-NDJSON;q=0.5", ExportFormat.NDJSON),
         ("application/vnd.apache.arrow.stream", ExportFormat.ARROW),
+        ("application/vnd.apache.parquet", ExportFormat.PARQUET),
     ],
 )
 def test_negotiation(accept: str, chosen: ExportFormat) -> None:

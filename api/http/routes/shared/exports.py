@@ -13,19 +13,21 @@ class ExportFormat(enum.StrEnum):
     JSON = "json"
     NDJSON = "ndjson"
     ARROW = "arrow"
+    PARQUET = "parquet"
 
 
 MEDIA_TYPES = {
     ExportFormat.JSON: "application/json",
     ExportFormat.NDJSON: "application/x-ndjson",
     ExportFormat.ARROW: "application/vnd.apache.arrow.stream",
+    ExportFormat.PARQUET: "application/vnd.apache.parquet",
 }
 
 
 def negotiate(accept: str) -> ExportFormat:
     """The format in the Accept header; JSON if it names none of ours."""
     wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    for chosen in (ExportFormat.ARROW, ExportFormat.NDJSON):
+    for chosen in (ExportFormat.PARQUET, ExportFormat.ARROW, ExportFormat.NDJSON):
         if MEDIA_TYPES[chosen] in wanted:
             return chosen
     return ExportFormat.JSON

@@ -24,7 +24,7 @@ export function isoOf(unixSeconds: number): string {
 }
 
 /** `running-jobs.csv`. */
-export function fileNameOf(label: string): string {
+export function fileNameOf(label: string, ending = "csv"): string {
   const words = label.toLowerCase().replace(/[^a-z0-9]+/g, "-");
-  return `${words.replace(/^-|-$/g, "") || "table"}.csv`;
+  return `${words.replace(/^-|-$/g, "") || "table"}.${ending}`;
 }

@@ -3,6 +3,7 @@ import { type ComponentChildren, render } from "preact";
 import { useState } from "preact/hooks";
 import { count } from "../format";
 import { type Cell, csvOf, fileNameOf } from "./csv";
+import { parquetOf } from "./parquet";
 import { save } from "./save";
 
 export interface Column<Row> {
@@ -95,23 +96,51 @@ export function Table<Row>(props: {
           </button>
         )}
         {rows.length > 0 && (
-          <button
-            type="button"
-            class="plain csv"
-            title={`${count(rows.length, props.noun ?? "row")} as a file for spreadsheets`}
-            aria-label={`${props.label} as CSV`}
-            onClick={() => saveAsCsv(props.label, props.columns, rows)}
-          >
-            CSV
-          </button>
+          <span class="files">
+            {FILES.map(({ name, hint, type, ending, write }) => (
+              <button
+                key={name}
+                type="button"
+                class="plain csv"
+                title={`${count(rows.length, props.noun ?? "row")} as a file ${hint}`}
+                aria-label={`${props.label} as ${name}`}
+                onClick={() =>
+                  save(
+                    new Blob([write(headingOf(props.columns), cellsOf(props.columns, rows))], {
+                      type,
+                    }),
+                    fileNameOf(props.label, ending),
+                  )
+                }
+              >
+                {name}
+              </button>
+            ))}
+          </span>
         )}
       </div>
     </div>
   );
 }
 
+/** What a table can be saved as. */
+const FILES = [
+  { name: "CSV", hint: "for spreadsheets", type: "text/csv", ending: "csv", write: csvOf },
+  {
+    name: "Parquet",
+    hint: "for notebooks",
+    type: "application/vnd.apache.parquet",
+    ending: "parquet",
+    write: parquetOf,
+  },
+] as const;
+
+function headingOf<Row>(columns: readonly Column<Row>[]): string[] {
+  return columns.map((column) => column.name);
+}
+
 /** All rows, also those that are not shown yet; numbers in base units, other cells as they are read. */
-function saveAsCsv<Row>(label: string, columns: readonly Column<Row>[], rows: readonly Row[]) {
+function cellsOf<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): Cell[][] {
   const place = document.createElement("div");
   const cellOf = (column: Column<Row>, row: Row): Cell => {
     if (column.csv) return column.csv(row);
@@ -121,8 +150,7 @@ function saveAsCsv<Row>(label: string, columns: readonly Column<Row>[], rows: re
   };
   const cells = rows.map((row) => columns.map((column) => cellOf(column, row)));
   render(null, place);
-  const heading = columns.map((column) => column.name);
-  save(new Blob([csvOf(heading, cells)], { type: "text/csv" }), fileNameOf(label));
+  return cells;
 }
 
 /** Words of elements that stand below each other must not run together. */
