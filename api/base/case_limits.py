@@ -33,3 +33,11 @@ WORK_KEPT_MAX: Final = 50_000
 
 WORK_KEPT_DAYS: Final = 365
 """How long it is kept, as what operators said: the next incident of the same host is within it."""
+
+PAGERDUTY_BODY_BYTES_MAX: Final = 256 << 10
+"""Of one webhook: an event has some kilobytes. It is read before its signature is known to be
+right. → 413"""
+
+PAGERDUTY_IDS_MAX: Final = 10_000
+"""PagerDuty's incidents whose key is remembered, so that notes find theirs. Past it the oldest is
+forgotten."""

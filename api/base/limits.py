@@ -494,14 +494,6 @@ PATTERN_CHARS_MAX: Final = 1_000
 COMMENT_CHARS_MAX: Final = 2_000
 """Of a silence's comment. → 422"""
 
-PAGERDUTY_BODY_BYTES_MAX: Final = 256 << 10
-"""Of one webhook: an event has some kilobytes. It is read before its signature is known to be
-right. → 413"""
-
-PAGERDUTY_IDS_MAX: Final = 10_000
-"""PagerDuty's incidents whose key is remembered, so that notes find theirs. Past it the oldest is
-forgotten."""
-
 HEALTH_HOSTS_MAX: Final = 200_000
 """Hosts whose health is kept at hand, about 100 MB: several times the largest fleets. Those past
 it, by name, have none."""

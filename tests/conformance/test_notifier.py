@@ -518,25 +518,6 @@ def test_what_is_acknowledged_here_is_acknowledged_at_pagerduty(inventory: Inven
     assert len({one["dedup_key"] for one in bodies}) == 1
 
 
-def test_what_was_acknowledged_at_pagerduty_is_not_sent_back(inventory: Inventory) -> None:
-    alert = make_alert("FabricIncident", START_S, incident="i-1", host="node7")
-    work = {"work": "acknowledged by Ann Example (PagerDuty, pager)"}
-    taken = make_alert("FabricIncident", START_S, incident="i-1", host="node7", notes=work)
-
-    async def story(side: Side) -> None:
-        await side.step([alert])
-        await side.step([alert], 10)
-        await side.step([taken], 60)
-        await side.step([taken], 5 * HOUR)
-        await side.step([], HOUR)
-
-    with Listener(lambda _: (202, {})) as listener:
-        pager = ReceiverTable(name="pager", type="pagerduty", key="k" * 32, url=listener.url)
-        send_all(inventory, pager, story, "https://fabricscope.example")
-        bodies = [call.body for call in listener.calls]
-    assert [one["event_action"] for one in bodies] == ["trigger", "trigger", "resolve"]
-
-
 async def later_story(side: Side, alert: Alert) -> None:
     """The same again, a day later: another talk."""
     side.now_s += 24 * HOUR

@@ -1,5 +1,6 @@
 """What people do at PagerDuty comes here once, signed, and is not sent back."""
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -13,8 +14,8 @@ import httpx
 import pytest
 
 from alerts.rulebook.model import INCIDENT_LABEL
-from alerts.rulebook.notices import Talk, group_key
-from api.base.limits import PAGERDUTY_BODY_BYTES_MAX
+from alerts.rulebook.notices import Line, Notice, Status, Talk, Why, group_key
+from api.base.case_limits import PAGERDUTY_BODY_BYTES_MAX
 from api.data.inventory import work as tables
 from api.data.inventory.notices import write_talks
 from api.data.inventory.work import Deed, Does
@@ -23,6 +24,8 @@ from api.oncall.evaluate import lead, task
 from api.oncall.notify import pagerduty_events as events
 from api.oncall.notify.message import dedup_key_of
 from api.oncall.notify.pagerduty_events import PagerDutyEvents
+from api.oncall.notify.receivers import Means
+from api.oncall.notify.receivers.pagerduty import PagerDutyReceiver, PagerDutyTable
 from collector.contract.units import NS
 from tests.stands.service import InProcess, in_process
 from tests.worlds.incidents import Teller, slow_link
@@ -188,3 +191,39 @@ def test_ids_are_remembered_within_a_bound(stand: Stand, monkeypatch: pytest.Mon
     for place in range(5):
         known.take(stand.event("triggered", data=data | {"id": f"P{place}"}), "pager", 1)
     assert list(known._keys) == ["P3", "P4"]
+
+
+@pytest.mark.parametrize(
+    ("by", "why", "sent"),
+    [
+        ("ann", Why.WORK, ["acknowledge"]),
+        (OWNER, Why.WORK, []),
+        (OWNER, Why.REPEAT, ["trigger"]),
+        ("Ann Example (PagerDuty, another)", Why.WORK, ["acknowledge"]),
+    ],
+)
+def test_what_was_acknowledged_there_is_not_sent_back(by: str, why: Why, sent: list[str]) -> None:
+    posted: list[str] = []
+
+    def note(request: httpx.Request) -> httpx.Response:
+        posted.append(json.loads(request.content)["event_action"])
+        return httpx.Response(202, stream=httpx.ByteStream(b"{}"))
+
+    line = Line(labels=(), annotations={"work": f"acknowledged by {by}"}, starts_ns=NS)
+    notice = Notice(
+        id="n",
+        group="g",
+        receiver="pager",
+        group_labels=(),
+        number=2,
+        status=Status.FIRING,
+        why=why,
+        planned_ns=NS,
+        lines=(line,),
+    )
+    table = PagerDutyTable(name="pager", type="pagerduty", key="k", url="http://127.0.0.1:9/")
+    client = httpx.AsyncClient(transport=httpx.MockTransport(note))
+    means = Means(client=client, external_url="", clock=time.time)
+    outcome = asyncio.run(PagerDutyReceiver(table, means).send(notice))
+    assert outcome.delivery == "sent"
+    assert posted == sent

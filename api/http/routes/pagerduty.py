@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from api.base.case_limits import PAGERDUTY_BODY_BYTES_MAX
 from api.base.errors import Problem
-from api.base.limits import PAGERDUTY_BODY_BYTES_MAX
 from api.data.inventory.health import unix_ns
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import answer, documented

@@ -20,8 +20,9 @@ import msgspec
 
 from alerts.rulebook.model import INCIDENT_LABEL
 from alerts.rulebook.notices import Talk
+from api.base.case_limits import PAGERDUTY_IDS_MAX
 from api.base.errors import Problem, decode_json
-from api.base.limits import COMMENT_CHARS_MAX, PAGERDUTY_IDS_MAX
+from api.base.limits import COMMENT_CHARS_MAX
 from api.data.inventory.feedback import Dropped, name_feedback
 from api.data.inventory.repository import Inventory
 from api.data.inventory.work import (
