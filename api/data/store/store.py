@@ -89,6 +89,9 @@ RECENT_WHERE = (
     "metric IN {metrics:Array(UInt32)} AND time > fromUnixTimestamp64Milli({after_ms:Int64})"
 )
 
+BUSY_CODE = 202
+"""The engine's error where too many statements run at once."""
+
 DAMAGE_CODES = frozenset({3, 32, 33, 40, 74, 76, 107, 226, 228, 246, 271, 432})
 """The engine's errors that a read raises where data on disk are not what was written: wrong
 checksums and sizes, files that are cut, gone or cannot be read, blocks that cannot be unpacked."""
@@ -109,6 +112,14 @@ class StoreUrl(msgspec.Struct, frozen=True):
     dsn: str
     database: str
     cluster: str | None = None
+    socket: str = ""
+    """Path of a Unix socket, in place of the host: another process of this service owns the
+    store (`api.data.store.owner`)."""
+
+    @classmethod
+    def owned_elsewhere(cls, path: Path) -> StoreUrl:
+        """The store that the process which listens on this Unix socket owns."""
+        return cls("clickhouse", "http://localhost/default", "default", socket=str(path))
 
     @classmethod
     def parse(cls, text: str) -> StoreUrl:
@@ -201,12 +212,7 @@ class Store:
         import clickhouse_connect  # noqa: PLC0415 - see above
 
         with store_errors(f"cannot open the store at {self.url.scheme}"):
-            # A session would make ClickHouse refuse two concurrent queries on one connection.
-            options: dict[str, Any] = (
-                {"chdb_options": EMBEDDED_OPTIONS}
-                if self.url.scheme == "chdb"
-                else {"autogenerate_session_id": False}
-            )
+            options = self._connect_options()
             client: Client = clickhouse_connect.get_client(
                 dsn=self.url.dsn, settings=dict(settings), **options
             )
@@ -218,6 +224,18 @@ class Store:
                 f"{'.'.join(map(str, VERSION_MIN))} or later is needed"
             )
         return client
+
+    def _connect_options(self) -> dict[str, Any]:
+        if self.url.scheme == "chdb":
+            return {"chdb_options": EMBEDDED_OPTIONS}
+        # A session would make ClickHouse refuse two concurrent queries on one connection.
+        options: dict[str, Any] = {"autogenerate_session_id": False}
+        if self.url.socket:
+            from api.data.store.unix_pool import unix_pool  # noqa: PLC0415 - see above
+
+            # To pack what does not leave the machine costs more than to copy it.
+            options |= {"pool_mgr": unix_pool(Path(self.url.socket)), "compress": False}
+        return options
 
     def migrate(self) -> list[str]:
         """Bring tables and retention up to date; returns the migrations that were applied now."""
@@ -462,7 +480,9 @@ def store_errors(doing: str) -> Iterator[None]:
         yield
     except (ClickHouseError, pa.ArrowException, OSError) as error:
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise StoreError(f"{doing}: {line[:500]}") from error
+        found = ENGINE_CODE.search(line)
+        is_busy = found is not None and int(found[1]) == BUSY_CODE
+        raise (StoreBusy if is_busy else StoreError)(f"{doing}: {line[:500]}") from error
 
 
 def _discard(_: object) -> None:

@@ -1,0 +1,117 @@
+"""The process that owns an embedded store: reached by a Unix socket, and bounded."""
+
+import contextlib
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from api.base.unix_sockets import NAME_BYTES_MAX, bind_unix, connect_unix
+from api.data.ingest.columns import SampleColumns
+from api.data.store import owner as owners
+from api.data.store.owner import Owner, own_store
+from api.data.store.store import Store, StoreBusy, StoreUrl
+from collector.contract.errors import StoreError
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[tuple[Owner, Path]]:
+    """A store whose owner is a thread of this process; it listens at a path."""
+    path = folder / "store.sock"
+    is_ready = threading.Event()
+    found: list[Owner] = []
+
+    def note(owner: Owner) -> None:
+        found.append(owner)
+        is_ready.set()
+
+    bound = bind_unix(path)
+    thread = threading.Thread(target=own_store, args=(folder / "data", bound, folder, note))
+    thread.start()
+    assert is_ready.wait(60)
+    try:
+        yield found[0], path
+    finally:
+        found[0].shutdown()
+        thread.join()
+
+
+def test_columns_go_in_and_come_out_through_a_socket_of_its_owner_alone(tmp_path: Path) -> None:
+    deep = tmp_path / ("long" * 20) / ("name" * 20)  # longer than a socket's name may be
+    deep.mkdir(parents=True)
+    assert len(str(deep)) > NAME_BYTES_MAX
+    with owned(deep) as (_, path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        store = Store(StoreUrl.owned_elsewhere(path))
+        store.migrate()
+        rows = SampleColumns(
+            metric=np.array([1, 1], np.uint32),
+            series=np.array([7, 8], np.uint64),
+            time_ms=np.array([1_000, 2_000], np.int64),
+            value=np.array([1.5, float("inf")]),
+        )
+        store.insert_samples(rows)
+        store.insert_arrow("metadata", metadata("x" * 100_000))
+        read = store.query("SELECT series, value FROM samples ORDER BY series")
+        assert read.to_pydict() == {"series": [7, 8], "value": [1.5, float("inf")]}
+        [help_text] = store.query("SELECT help FROM metadata")["help"].to_pylist()
+        assert help_text == "x" * 100_000
+        # Another process may have written meanwhile: nothing in memory may stand for the store.
+        assert store.series_version(None) is None
+        assert not store.recent.holds([1], 0)
+        store.close()
+
+
+def metadata(help_text: str) -> pa.Table:
+    return pa.table({"metric_name": ["m"], "type": ["gauge"], "help": [help_text], "unit": [""]})
+
+
+def test_what_is_past_a_bound_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "OWNER_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(owners, "OWNER_BODY_BYTES_MAX", 50_000)
+    with owned(tmp_path) as (owner, path):
+        store = Store(StoreUrl.owned_elsewhere(path))
+        store.migrate()
+        with pytest.raises(StoreError, match="OWNER_BODY_BYTES_MAX is 50000"):
+            store.insert_arrow("metadata", metadata("x" * 60_000))
+        store.ping()
+        turns = [owner.engine._queries for _ in range(owners.OWNER_QUERIES_MAX)]
+        with contextlib.ExitStack() as taken:
+            for turn in turns:
+                taken.enter_context(turn)
+            with pytest.raises(StoreBusy, match="16 questions are running"):
+                store.ping()
+            store.insert_arrow("metadata", metadata("small"))  # questions hold up no insert
+            store.stop("no such tag")  # nor a stop
+        store.ping()
+        store.close()
+
+
+def test_connections_past_the_bound_are_closed_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "OWNER_CONNECTIONS_MAX", 2)
+    with owned(tmp_path) as (owner, path), contextlib.ExitStack() as held:
+        for _ in range(2):
+            one = held.enter_context(connect_unix(path, 30.0))
+            one.sendall(b"GET /ping HTTP/1.1\r\n\r\n")
+            assert one.recv(100).startswith(b"HTTP/1.1 200")
+        third = held.enter_context(connect_unix(path, 30.0))
+        assert third.recv(1) == b""
+        assert owner.refused == 1
+
+
+def test_a_socket_of_a_dead_process_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "store.sock"
+    bind_unix(path).close()
+    with pytest.raises(OSError, match="refused"):
+        connect_unix(path, 1.0)
+    with bind_unix(path) as again:
+        again.listen()
+        connect_unix(path, 1.0).close()
