@@ -43,6 +43,8 @@ class Captures:
         self._inventory = inventory
         self._clock = clock
         self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        """Of looks: one at a time."""
         self._pending: dict[str, list[CaptureRequest]] = {}
         self._handed: set[tuple[str, str]] = set()
         self._told: set[tuple[str, str]] = set()
@@ -113,7 +115,8 @@ class Captures:
     def look(self) -> None:
         """Write news to the inventory, and read requests that other processes accepted."""
         try:
-            self._exchange()
+            with self._looking:
+                self._exchange()
             self._is_failing = False
         except InventoryError as error:
             if not self._is_failing:

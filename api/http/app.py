@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from api.base.metrics import ServiceMetrics
@@ -18,6 +18,7 @@ from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.http.boundary import Boundary, install_error_handlers
 from api.http.browsers import HostCheck, HostGuard
+from api.http.duties import EVERYTHING, Duties
 from api.http.patience import Patience
 from api.http.refusals import show_refusals
 from api.http.routes import (
@@ -28,6 +29,7 @@ from api.http.routes import (
     catalog,
     checks,
     docs,
+    elsewhere,
     events,
     explain,
     fabric,
@@ -126,15 +128,36 @@ ROUTERS = tuple(
 """Every path of the service, in the order in which the documentation shows them."""
 
 
+INGEST_ROUTERS = (ingest.router, remote_write.router, otlp.router)
+COMMON_ROUTERS = (health.router,)
+
+
+def routers_of(duties: Duties) -> list[APIRouter]:
+    """What a process with these duties answers. What is left out is refused by `elsewhere`."""
+    left_out = {
+        *(() if duties.ingests else map(id, INGEST_ROUTERS)),
+        *(() if duties.answers else map(id, ROUTERS)),
+    }
+    kept = {*map(id, COMMON_ROUTERS), *(map(id, INGEST_ROUTERS) if duties.ingests else ())}
+    return [each for each in ROUTERS if id(each) in kept or id(each) not in left_out]
+
+
 def create_app(
-    settings: ServiceSettings, store: Store, inventory: Inventory, clock: Callable[[], float]
+    settings: ServiceSettings,
+    store: Store,
+    inventory: Inventory,
+    clock: Callable[[], float],
+    duties: Duties = EVERYTHING,
 ) -> FastAPI:
     """The service over this store and inventory; both must be migrated. ``clock``: unix seconds."""
-    context = wire(settings, store, inventory, clock)
+    context = wire(settings, store, inventory, clock, duties)
     app = make_bare_app(working(context.supervisor, context.gate))
     app.state.context = context
-    for router in ROUTERS:
+    served = routers_of(duties)
+    for router in served:
         app.include_router(router, dependencies=[Depends(ask_scope)])
+    if len(served) < len(ROUTERS):
+        app.include_router(elsewhere.router)
     install_error_handlers(app)
     app.add_middleware(Packing)
     # Without a book no token is required.

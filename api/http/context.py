@@ -20,6 +20,7 @@ from api.fleet.audit.fleet_audit import FleetAudit
 from api.fleet.health.board import HealthMonitor
 from api.fleet.kubernetes.gangs import Gangs
 from api.fleet.placement.floors import Floors
+from api.http.duties import Duties
 from api.http.page_files import PageFiles
 from api.http.settings import ServiceSettings
 from api.http.tokens.book import TokenBook
@@ -89,6 +90,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     queues: Queues
     supervisor: Supervisor
     wellbeing: Wellbeing
+    duties: Duties
 
     def now(self) -> dt.datetime:
         return dt.datetime.fromtimestamp(self.clock(), tz=dt.UTC)

@@ -12,9 +12,11 @@ import msgspec
 
 from alerts.policy.file import read_policy
 from alerts.rulebook.knobs import default_knobs, turn
+from api.base.process_limits import WORKERS_MAX
 from api.data.store.store import RETAINED_TABLES, RETENTION_DAYS_DEFAULT
 from api.fabric.file import links_of, naming, read_file
 from api.fabric.plan import read_plan
+from api.http.duties import Role
 from api.http.tls import Certificate
 from api.http.tokens.file import read_token_file
 from api.oncall.notify.settings import (
@@ -73,6 +75,11 @@ class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Days that findings and verdicts are kept; incidents are in the inventory."""
 
 
+AUTO = "auto"
+CORES_PER_WORKER = 4
+"""Of `workers = "auto"`: a process that takes requests keeps one core busy at most; the engine's
+inserts, merges and answers, and the evaluator, need the others (docs/benchmarks.md)."""
+
 SENDER_BUDGETS_MAX = 1e6
 """Past it there is nothing to bound."""
 
@@ -89,6 +96,13 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     Empty: chDB below ``data``."""
     inventory: str = ""
     """Inventory: sqlite:///path or postgresql+psycopg://… Empty: SQLite below ``data``."""
+    role: str = Role.ALL.value
+    """all, ingest, query or evaluate: what this service does of what several do that share a
+    ClickHouse and an inventory. `ingest` takes telemetry, `query` answers questions, `evaluate`
+    judges, pages and acts."""
+    workers: str | int = 0
+    """Processes that take requests, beside one that evaluates and, with the embedded store, one
+    that owns it. 0: one process does it all. `auto`: 0 below 4 cores, else one for every 4."""
     token_file: str = ""
     """File with bearer tokens, one a line: TOKEN, then its scopes with commas (left out: admin),
     the hosts of which it may send telemetry (`hosts=node-a,gpu-*`; left out: any) and a name, if
@@ -175,6 +189,22 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return self.inventory or f"sqlite:///{self.data_path / 'inventory.db'}"
 
     @property
+    def is_store_embedded(self) -> bool:
+        return self.store_url.startswith("chdb:")
+
+    @property
+    def worker_count(self) -> int:
+        """``workers``; raises SettingsError for what is no number of processes."""
+        given = str(self.workers)
+        if given == AUTO:
+            return len(os.sched_getaffinity(0)) // CORES_PER_WORKER
+        if not given.isdecimal() or int(given) > WORKERS_MAX:
+            raise SettingsError(
+                f"workers is {given!r}; write auto, or a number from 0 to {WORKERS_MAX}"
+            )
+        return int(given)
+
+    @property
     def address(self) -> tuple[str, int]:
         host, _, port = self.listen.rpartition(":")
         host = host.strip("[]")
@@ -250,6 +280,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def check(self) -> None:
         """Raise SettingsError for settings that cannot work, before anything is opened."""
         _ = self.address
+        self._check_processes()
         if self.token_file:
             read_token_file(Path(self.token_file))
         if self.topology_file:
@@ -277,6 +308,29 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise SettingsError(
                 f"retention_days.series is {self.retention_days.series}, less than samples' "
                 f"{self.retention_days.samples}: samples would outlive their names"
+            )
+
+    def _check_processes(self) -> None:
+        """Refuse roles and workers that could not see each other's data, by name."""
+        if self.role not in set(Role):
+            raise SettingsError(f"role is {self.role!r}; there are {', '.join(Role)}")
+        if self.worker_count and self.role == Role.EVALUATE:
+            raise SettingsError(
+                f"role is evaluate and workers {self.workers}: of any number one would evaluate;"
+                " leave workers out"
+            )
+        if self.role == Role.ALL:
+            return
+        if self.is_store_embedded:
+            raise SettingsError(
+                f"role is {self.role} and the store is embedded: no other process could open it;"
+                " set store to clickhouse://…, or leave role out and set workers"
+            )
+        if not self.inventory:
+            raise SettingsError(
+                f"role is {self.role} and the inventory is in this service's own data folder: set"
+                " inventory to postgresql+psycopg://…, or to sqlite:///PATH on a disk of this"
+                " machine, for all services that share the work"
             )
 
     def _check_door(self) -> None:

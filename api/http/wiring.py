@@ -34,6 +34,8 @@ from api.fleet.kubernetes.gangs import Gangs
 from api.fleet.placement.floors import Floors
 from api.http import page_files
 from api.http.context import Context, Queues
+from api.http.duties import EVERYTHING, Duties, works_for
+from api.http.peer_answers import answer_peers, numbers_of
 from api.http.settings import ServiceSettings
 from api.http.tokens.parts import make_book, make_passes
 from api.http.wellbeing import Wellbeing
@@ -69,15 +71,23 @@ from collector.contract.catalog import load_catalog
 
 
 def wire(
-    settings: ServiceSettings, store: Store, inventory: Inventory, clock: Callable[[], float]
+    settings: ServiceSettings,
+    store: Store,
+    inventory: Inventory,
+    clock: Callable[[], float],
+    duties: Duties = EVERYTHING,
 ) -> Context:
-    """All parts over this store and inventory. Raises SettingsError for bad settings."""
+    """All parts over this store and inventory. Raises SettingsError for bad settings.
+
+    All are there in every process; ``duties`` decide which of them work.
+    """
     metrics = ServiceMetrics(clock)
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
     ingest = make_ingest(settings, store, inventory, metrics, clock)
     # A clock of a test's own may do anything.
     ingest.trusted = TrustedClock(clock, time.monotonic) if clock is time.time else None
     ingest.captures = captures = Captures(inventory, clock)
+    ingest.sums_deltas = duties.sums_deltas
     topologies = TopologyCache(
         inventory, clock, file=settings.topology_file, plan=settings.topology_plan
     )
@@ -94,9 +104,11 @@ def wire(
     rules = make_rules(
         settings.rules, engine, inventory, lead, ingest.commit, metrics, clock, hooks
     )
+    rules.own.name_process(duties.name)
     own_rules = SelfWatch(
         rules.shelf, settings.rules, metrics, rules.own.place, notifying.notify_own, clock
     )
+    own_rules.others = partial(numbers_of, duties.peers)
     notifying.owned = own_rules.owns
     watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
     works: dict[str, Work] = {}
@@ -129,9 +141,14 @@ def wire(
         queues=Queues(),
         supervisor=Supervisor(works, metrics),
         wellbeing=Wellbeing(metrics.vitals, store, inventory, ingest.commit, watch, lead),
+        duties=duties,
     )
-    works |= works_of(context, ingest.feed, evaluation, roll, rules)
-    works["self watch"] = own_rules.run
+    found = works_of(context, ingest.feed, evaluation, roll, rules)
+    found["self watch"] = own_rules.run
+    own = works_for(duties)
+    works |= {name: work for name, work in found.items() if name in own}
+    if duties.socket is not None:
+        works["peers"] = partial(answer_peers, context, duties.socket)
     return context
 
 
@@ -174,7 +191,8 @@ def make_judging(
         OwnSamples(ingest.commit),
         metrics,
         clock,
-        is_alone=store.url.scheme == "chdb" and settings.inventory_url.startswith("sqlite"),
+        # The data folder is locked, and of the processes of a service one may lead.
+        is_alone=settings.is_store_embedded and settings.inventory_url.startswith("sqlite"),
         trusted=ingest.trusted,
         asking=Asking(ingest.captures, inventory, metrics, settings.kinds_asked),
     )

@@ -244,15 +244,16 @@ class Supervisor:
             pause_s = min(2 * pause_s, RESTART_SECONDS_MAX)
 
 
+@contextlib.asynccontextmanager
+async def at_work(supervisor: Supervisor, gate: Gate) -> AsyncIterator[None]:
+    """Runs the work in this event loop, as long as this lasts."""
+    note_loop()
+    asyncio.get_running_loop().set_default_executor(Threads())
+    async with supervisor.running():
+        yield
+    gate.close()
+
+
 def working(supervisor: Supervisor, gate: Gate) -> Lifespan[FastAPI]:
     """Runs the work as long as the service runs."""
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        note_loop()
-        asyncio.get_running_loop().set_default_executor(Threads())
-        async with supervisor.running():
-            yield
-        gate.close()
-
-    return lifespan
+    return lambda _: at_work(supervisor, gate)

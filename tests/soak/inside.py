@@ -22,7 +22,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from api.data.store.store import Store
-from api.http import cli as serve
+from api.http import serving as serve
 from api.http.app import create_app
 from collector.cli import main as fabricscope
 from collector.contract.errors import StoreError

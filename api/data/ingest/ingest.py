@@ -134,6 +134,15 @@ class Ingest:
         metrics.watch("fabric_service_inflight_bytes", self._inflight.total)
         self._watch_series()
 
+    @property
+    def sums_deltas(self) -> bool:
+        """Whether OTLP's deltas are taken: all of a series must come to this process."""
+        return self._otlp.takes_deltas
+
+    @sums_deltas.setter
+    def sums_deltas(self, takes: bool) -> None:
+        self._otlp.takes_deltas = takes
+
     def _watch_series(self) -> None:
         """Show how many series are remembered, and what they take."""
         counts: dict[str, Callable[[], float]] = {

@@ -55,6 +55,11 @@ HOST_ATTRIBUTES: Final = ("host.name", "net.host.name")
 JOB_ATTRIBUTES: Final = ("service.name", "service.namespace", "service.instance.id")
 """Attributes that form `job` and `instance`; the others describe the resource."""
 DELTA: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+DELTA_SHARED: Final = "delta_shared"
+DELTA_SHARED_WORDS: Final = (
+    "a delta: several processes take telemetry here, and none has the sum of all; send cumulative"
+    " values (a Collector's processor deltatocumulative makes them)"
+)
 
 Point = Any
 
@@ -85,6 +90,8 @@ class OtlpSeries:
     def __init__(self, names: Names = NAMES) -> None:
         self._names = names
         self.deltas = Deltas()
+        self.takes_deltas = True
+        """Whether all deltas of a series come to this process: their sums are in its memory."""
         self._start_anew()
 
     def _start_anew(self) -> None:
@@ -311,6 +318,9 @@ class Reader:
         values = [part.value for part in parts]
         if point.flags & NO_RECORDED_VALUE:
             values = [STALE] * len(parts)
+        elif shape.is_delta and not self._series.takes_deltas:
+            self._collected.refuse(DELTA_SHARED, 1, DELTA_SHARED_WORDS)
+            return
         elif shape.is_delta and rows:
             # The last part decides for all: a point is added whole or not at all.
             ids = [self._series.known.id_of(row) for row in rows]

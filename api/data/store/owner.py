@@ -359,15 +359,18 @@ class Owner(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.socket.close()
         self.socket = bound
         self.engine = engine
-        self._connections = threading.BoundedSemaphore(OWNER_CONNECTIONS_MAX)
+        self._open = threading.Condition()
+        self._open_count = 0
         self.refused = 0
         """Connections that were closed at once, because there were too many."""
         self.server_activate()
 
     def verify_request(self, *_: object) -> bool:
         """Whether there is room for one more connection."""
-        if self._connections.acquire(blocking=False):
-            return True
+        with self._open:
+            if self._open_count < OWNER_CONNECTIONS_MAX:
+                self._open_count += 1
+                return True
         self.refused += 1
         log.warning("store: OWNER_CONNECTIONS_MAX = %d are open", OWNER_CONNECTIONS_MAX)
         return False
@@ -376,7 +379,14 @@ class Owner(socketserver.ThreadingMixIn, socketserver.TCPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connections.release()
+            with self._open:
+                self._open_count -= 1
+                self._open.notify_all()
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until no process is connected any more, so long at most; whether it is so."""
+        with self._open:
+            return self._open.wait_for(lambda: not self._open_count, seconds)
 
     def handle_error(self, *_: object) -> None:
         """A process that was killed leaves half a request: no news."""

@@ -89,6 +89,8 @@ RECENT_WHERE = (
     "metric IN {metrics:Array(UInt32)} AND time > fromUnixTimestamp64Milli({after_ms:Int64})"
 )
 
+STORE_AWAY = "the store process does not listen"
+"""In the driver's words, among others: a process of this service owns the store, and is away."""
 BUSY_CODE = 202
 """The engine's error where too many statements run at once."""
 
@@ -480,9 +482,10 @@ def store_errors(doing: str) -> Iterator[None]:
         yield
     except (ClickHouseError, pa.ArrowException, OSError) as error:
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        _, away, _ = line.partition(STORE_AWAY)
         found = ENGINE_CODE.search(line)
         is_busy = found is not None and int(found[1]) == BUSY_CODE
-        raise (StoreBusy if is_busy else StoreError)(f"{doing}: {line[:500]}") from error
+        raise (StoreBusy if is_busy else StoreError)(f"{doing}: {away or line[:500]}") from error
 
 
 def _discard(_: object) -> None:

@@ -10,6 +10,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NewConnectionError
 
 from api.base.unix_sockets import connect_unix
+from api.data.store.store import STORE_AWAY
 
 CONNECTED_SECONDS_MAX = 10.0
 """How long a connection may take: the other end accepts at once, unless it is overwhelmed."""
@@ -25,7 +26,7 @@ def unix_pool(path: Path) -> PoolManager:
             try:
                 self.sock = connect_unix(path, CONNECTED_SECONDS_MAX)
             except OSError as error:
-                words = f"the store process does not listen: {error.strerror}"
+                words = f"{STORE_AWAY}: {error.strerror}"
                 raise NewConnectionError(self, words) from error
             if isinstance(self.timeout, int | float):
                 self.sock.settimeout(self.timeout)

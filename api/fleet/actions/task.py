@@ -99,6 +99,7 @@ class ActionTask:
             # Another process has its own state: what is carried over would be out of date.
             self._memory, self._breaker_until_ns = Memory(), None
             self._counts.clear()
+            await asyncio.to_thread(self._file.refresh)  # it is shown here, too
             return None
         health = health_of(await self._monitor.latest())
         now_ns = round(self._clock() * NS)

@@ -38,6 +38,7 @@ from api.data.inventory.incidents import moment_of
 from api.fleet.actions.shown import PolicyOut, show_policy
 from api.fleet.actions.task import health_of
 from api.http.context import Context, Parts
+from api.http.peers import HEALTH
 from api.http.routes.shared import parameters
 from api.http.routes.shared.answers import CONFLICT, answer, copied, documented
 from api.http.routes.shared.bodies import receive
@@ -268,6 +269,7 @@ async def change(
     if after is None:
         raise no_such("action", number)
     parts.health.poke()
+    await parts.duties.peers.tell(HEALTH)
     return answer(ActionOut.of(after, unix_ns(now)))
 
 

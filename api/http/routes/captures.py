@@ -16,6 +16,7 @@ from api.base.limits import CAPTURE_DEVICES_MAX, CAPTURE_SECONDS_MAX, PAGE_DEFAU
 from api.data.inventory.captures import Capture
 from api.data.inventory.records import CaptureState
 from api.http.context import Parts
+from api.http.peers import CAPTURES
 from api.http.routes.shared.answers import body_of
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.paging import After, Limit, Page
@@ -88,6 +89,7 @@ async def capture(agent: str, request: Request, response: Response, parts: Parts
         asked.devices,
         by=caller_of(request).name,
     )
+    await parts.duties.peers.tell(CAPTURES)  # the agent's next batch may meet any process
     response.headers["Location"] = f"/v1/agents/{quote(agent, safe='')}/captures"
     return CaptureOut.of(made)
 

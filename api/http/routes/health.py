@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from api.base.limits import RETRY_AFTER_SECONDS
 from api.http.context import Parts
+from api.http.peer_answers import complaints_of, page_of_all
 
 router = APIRouter(tags=["health"])
 
@@ -32,9 +35,12 @@ async def healthz() -> str:
 async def readyz(parts: Parts) -> Response:
     """Asks store and inventory, and looks at commits, evaluation, background work and free space.
 
+    Of a service of several processes it asks all of them, and names those that do not answer.
+
     Send no traffic here while this fails (503).
     """
     wrong = await parts.wellbeing.complaints(parts.supervisor.failing)
+    wrong += await asyncio.to_thread(complaints_of, parts.duties.peers)
     if not wrong:
         return PlainTextResponse("ready\n")
     return PlainTextResponse(
@@ -46,5 +52,11 @@ async def readyz(parts: Parts) -> Response:
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="The service's own metrics")
 async def metrics(parts: Parts) -> Response:
-    """The service's own metrics, in Prometheus' exposition format."""
-    return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    """The service's own metrics, in Prometheus' exposition format.
+
+    Of a service of several processes: those of all, each series with its process' name.
+    """
+    page = generate_latest(parts.metrics.registry)
+    if parts.duties.name:
+        page = await asyncio.to_thread(page_of_all, parts.duties, page)
+    return Response(page, media_type=CONTENT_TYPE_LATEST)

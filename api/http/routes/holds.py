@@ -18,6 +18,7 @@ from api.data.inventory.actions import TooManyHoldsError
 from api.data.inventory.health import KeptHold, unix_ns
 from api.fleet.actions.task import name_action
 from api.http.context import Parts
+from api.http.peers import HEALTH
 from api.http.routes.shared.answers import CONFLICT, answer, documented
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.find import find_host
@@ -85,6 +86,7 @@ async def put_hold(host: str, request: Request, parts: Parts) -> Response:
     except TooManyHoldsError as error:
         raise Problem(409, "too many holds", str(error), rule="HOLDS_MAX") from error
     parts.health.poke()
+    await parts.duties.peers.tell(HEALTH)
     return answer(HoldOut.of(KeptHold(id=number, hold=hold, ended_at=None, ended_by="")))
 
 
@@ -105,6 +107,7 @@ async def end_hold(
     if ended is None:
         raise Problem(404, "no such hold", f"nothing holds a host named {host[:80]!r}")
     parts.health.poke()
+    await parts.duties.peers.tell(HEALTH)
     return answer(HoldOut.of(ended))
 
 

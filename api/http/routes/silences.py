@@ -27,6 +27,7 @@ from api.data.inventory.incidents import moment_of
 from api.data.inventory.notices import KeptNotice
 from api.data.inventory.records import NoticeState
 from api.http.context import Parts
+from api.http.peers import SILENCES
 from api.http.routes.shared.answers import CONFLICT, answer, copied, documented
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.find import no_such
@@ -191,6 +192,7 @@ async def create(request: Request, parts: Parts) -> Response:
         why = f"there are SILENCES_MAX = {SILENCES_MAX} already; end one that is not needed"
         raise Problem(409, "too many silences", why, rule="SILENCES_MAX")
     parts.notifying.silences_changed()
+    await parts.duties.peers.tell(SILENCES)
     made = answer(SilenceOut.of(silence, round(now_s * NS)))
     made.status_code = 201
     made.headers["Location"] = f"/v1/silences/{silence.id}"
@@ -238,6 +240,7 @@ async def end(silence: str, parts: Parts) -> Response:
     if found is None:
         raise no_such("silence", silence)
     parts.notifying.silences_changed()
+    await parts.duties.peers.tell(SILENCES)
     return answer(SilenceOut.of(found, now_ns))
 
 

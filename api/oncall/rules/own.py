@@ -20,7 +20,7 @@ from collector.contract.units import NS
 
 OWN_SECONDS = 15.0
 """How often: what Prometheus' users scrape at."""
-HOST, INSTANCE = "host", "instance"
+HOST, INSTANCE, PROCESS = "host", "instance", "process"
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,11 @@ class OwnNumbers:
         host = printable(socket.gethostname())
         self.place = {HOST: host, INSTANCE: f"{host}:{port}"}
         self._is_failing = False
+
+    def name_process(self, name: str) -> None:
+        """Its name among the processes of one service; empty: it is the only one."""
+        if name:
+            self.place[PROCESS] = name
 
     async def run(self, steady: Steady) -> None:
         """Write until cancelled. The first time after a while: before, the counters are empty."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from alerts.rulebook.model import Alert, AlertState, Found, Group, Rule
@@ -20,7 +20,7 @@ from api.base.limits import SELF_WATCH_KEPT_SECONDS
 from api.base.metrics import ServiceMetrics
 from api.oncall.rules.evaluate import Asker, Moment, RuleEvaluator, metrics_read
 from api.oncall.rules.memory import MemoryEngine, MemoryStore
-from api.oncall.rules.own import INSTANCE, OWN_SECONDS
+from api.oncall.rules.own import HOST, INSTANCE, OWN_SECONDS
 from api.oncall.rules.settings import RuleSettings
 from api.oncall.rules.shelf import PACK, Shelf
 from api.promql.values import Dialect, Grid
@@ -91,6 +91,8 @@ class SelfWatch:
         self._history: deque[tuple[int, list[Row]]] = deque()
         self._standing: dict[str, dict[Labels, Alert]] = {}
         self._began_ns: int | None = None
+        self.others: Callable[[Collection[str]], list[Row]] = lambda _: []
+        """The numbers with these names of the service's other processes, which do not judge."""
 
     def owns(self, alert: Alert) -> bool:
         """Whether this alert, which another judged over the store, is judged here."""
@@ -162,6 +164,8 @@ class SelfWatch:
             for sample in family.samples
             if not math.isnan(sample.value)
         ]
+        where = {name: self._place[name] for name in (HOST, INSTANCE)}
+        rows += [({**labels, **where}, value) for labels, value in self.others(self._names)]
         self._history.append((now_ms, rows))
         while self._history[0][0] < now_ms - SELF_WATCH_KEPT_SECONDS * 1000:
             self._history.popleft()

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from api.base.edited import SETTLED_SECONDS
-from api.http.cli import certificate_of
+from api.http.serving import certificate_of
 from api.http.settings import ServiceSettings, load_service_settings
 from api.http.tls import Certificate
 from collector.contract.errors import SettingsError

@@ -1,0 +1,1 @@
+"""A service of several processes: which there are, who keeps them, what each does."""
