@@ -62,6 +62,7 @@ BROAD_EXCEPTS = {
     "api/base/steady.py": 1,  # one round: the next one comes in time
     "api/data/ingest/commit.py": 1,  # one request: what cannot be written fails alone
     "api/data/inventory/feed.py": 1,  # one thing: what cannot be written holds up no other
+    "api/http/processes/keeper.py": 1,  # one process: whatever breaks it, it ends with a status
     "api/http/works.py": 1,  # one work: it starts again, and the others go on
     "api/jobs/correlate/roll.py": 1,  # one stretch: it would break again for ever
     "api/jobs/correlate/windows.py": 1,  # one job: the others are judged

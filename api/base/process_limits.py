@@ -29,7 +29,7 @@ names them by their ids, 20 bytes each."""
 OWNER_BODY_BYTES_MAX: Final = 1 << 30
 """The rows of one insert, which wait in a file: PENDING_ROWS_MAX of the widest. → 503, retry"""
 
-START_SECONDS_MAX: Final = 300.0
+START_SECONDS_MAX: Final = 1_800.0
 """How long a process of the service may take until it is ready: an upgrade of large tables. Past it
 the service stops, and says which one it was."""
 
@@ -40,14 +40,15 @@ Past it the whole service stops with a status that makes its supervisor act."""
 RESTART_QUIET_SECONDS: Final = 60.0
 """A process that ran for so long has come up: what ends it then is a new trouble."""
 
-RESTART_WAIT_SECONDS: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
-"""Before a process is started again, by how often in a row it ended soon after its start."""
+RESTART_WAIT_SECONDS_MAX: Final = 8.0
+"""A process that ended is started again at once; when it ends soon after that, in 1, 2, 4 s, and
+not later than this."""
 
 DRAIN_SECONDS: Final = 25.0
 """How long processes may take to end, each kind in its turn, before they are killed: longer than
 requests that are under way may take, and shorter than systemd and Kubernetes wait together."""
 
-PEER_SECONDS_MAX: Final = 2.0
+PEER_SECONDS_MAX: Final = 5.0
 """How long the processes of a service wait for each other's state. One that takes longer is shown
 as not answering. → `/readyz` 503"""
 

@@ -3,6 +3,7 @@
 import contextlib
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,10 +49,11 @@ def test_columns_go_in_and_come_out_through_a_socket_of_its_owner_alone(tmp_path
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         store = Store(StoreUrl.owned_elsewhere(path))
         store.migrate()
+        now_ms = time.time_ns() // 1_000_000
         rows = SampleColumns(
             metric=np.array([1, 1], np.uint32),
             series=np.array([7, 8], np.uint64),
-            time_ms=np.array([1_000, 2_000], np.int64),
+            time_ms=np.array([now_ms, now_ms + 1], np.int64),
             value=np.array([1.5, float("inf")]),
         )
         store.insert_samples(rows)
@@ -80,7 +82,7 @@ def test_what_is_past_a_bound_is_refused_by_name(
         store.migrate()
         with pytest.raises(StoreError, match="OWNER_BODY_BYTES_MAX is 50000"):
             store.insert_arrow("metadata", metadata("x" * 60_000))
-        store.ping()
+        store.stop("no such tag")  # connects
         turns = [owner.engine._queries for _ in range(owners.OWNER_QUERIES_MAX)]
         with contextlib.ExitStack() as taken:
             for turn in turns:
@@ -88,7 +90,7 @@ def test_what_is_past_a_bound_is_refused_by_name(
             with pytest.raises(StoreBusy, match="16 questions are running"):
                 store.ping()
             store.insert_arrow("metadata", metadata("small"))  # questions hold up no insert
-            store.stop("no such tag")  # nor a stop
+            store.stop("no such tag")  # nor does one stop another
         store.ping()
         store.close()
 

@@ -26,7 +26,7 @@ import msgspec
 from api.base.process_limits import (
     DRAIN_SECONDS,
     RESTART_QUIET_SECONDS,
-    RESTART_WAIT_SECONDS,
+    RESTART_WAIT_SECONDS_MAX,
     RESTARTS_MAX,
     START_SECONDS_MAX,
 )
@@ -94,8 +94,8 @@ class Kept:
         self.pid = 0
         self.is_ready = False
         self.close_ready()
-        last = len(RESTART_WAIT_SECONDS) - 1
-        self.due_s = now_s + RESTART_WAIT_SECONDS[min(self.quick_ends - 1, last)]
+        pause_s = 2.0 ** (self.quick_ends - 2) if self.quick_ends > 1 else 0.0
+        self.due_s = now_s + min(pause_s, RESTART_WAIT_SECONDS_MAX)
 
     def close_ready(self) -> None:
         if self.ready_fd >= 0:
