@@ -77,10 +77,7 @@ def wire(
     clock: Callable[[], float],
     duties: Duties = EVERYTHING,
 ) -> Context:
-    """All parts over this store and inventory. Raises SettingsError for bad settings.
-
-    All are there in every process; ``duties`` decide which of them work.
-    """
+    """All parts over this store and inventory; ``duties`` decide which work. SettingsError."""
     metrics = ServiceMetrics(clock)
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
     ingest = make_ingest(settings, store, inventory, metrics, clock)
@@ -104,12 +101,7 @@ def wire(
     rules = make_rules(
         settings.rules, engine, inventory, lead, ingest.commit, metrics, clock, hooks
     )
-    rules.own.name_process(duties.name)
-    own_rules = SelfWatch(
-        rules.shelf, settings.rules, metrics, rules.own.place, notifying.notify_own, clock
-    )
-    own_rules.others = partial(numbers_of, duties.peers)
-    notifying.owned = own_rules.owns
+    own_rules = make_self_watch(settings, rules, notifying, metrics, clock, duties)
     watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
     works: dict[str, Work] = {}
     context = Context(
@@ -143,13 +135,36 @@ def wire(
         wellbeing=Wellbeing(metrics.vitals, store, inventory, ingest.commit, watch, lead),
         duties=duties,
     )
-    found = works_of(context, ingest.feed, evaluation, roll, rules)
-    found["self watch"] = own_rules.run
-    own = works_for(duties)
-    works |= {name: work for name, work in found.items() if name in own}
-    if duties.socket is not None:
-        works["peers"] = partial(answer_peers, context, duties.socket)
+    all_works = works_of(context, ingest.feed, evaluation, roll, rules)
+    works |= own_works(context, {**all_works, "self watch": own_rules.run})
     return context
+
+
+def own_works(parts: Context, works: dict[str, Work]) -> dict[str, Work]:
+    """Those of all works that are this process' duties."""
+    names = works_for(parts.duties)
+    own = {name: work for name, work in works.items() if name in names}
+    if parts.duties.socket is not None:
+        own["peers"] = partial(answer_peers, parts, parts.duties.socket)
+    return own
+
+
+def make_self_watch(
+    settings: ServiceSettings,
+    rules: Rules,
+    notifying: Notifying,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+    duties: Duties,
+) -> SelfWatch:
+    """Judges the service itself, for all of its processes."""
+    rules.own.name_process(duties.name)
+    watch = SelfWatch(
+        rules.shelf, settings.rules, metrics, rules.own.place, notifying.notify_own, clock
+    )
+    watch.others = partial(numbers_of, duties.peers)
+    notifying.owned = watch.owns
+    return watch
 
 
 def make_audit(

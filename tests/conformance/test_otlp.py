@@ -148,6 +148,23 @@ def test_deltas_add_up_and_a_resend_adds_nothing(service: InProcess) -> None:
     assert "delta_late" in late.partial_success.error_message
 
 
+def test_deltas_are_refused_where_another_process_may_have_the_rest(service: InProcess) -> None:
+    made = Push(service__name="shared")
+    points = made.metric("drops", "sum", is_monotonic=True, aggregation_temporality=DELTA)
+    point(points, as_int=3)
+    level = made.metric("queue.used", "sum", "By", aggregation_temporality=CUMULATIVE)
+    point(level, as_int=7)
+    service.context.ingest.sums_deltas = False
+    try:
+        answer = ExportMetricsServiceResponse.FromString(made.send(service).content)
+    finally:
+        service.context.ingest.sums_deltas = True
+    assert answer.partial_success.rejected_data_points == 1
+    assert "delta_shared" in answer.partial_success.error_message
+    assert values(service, 'drops_total{job="shared"}') == {}
+    assert values(service, 'queue_used_bytes{job="shared"}') == {"job=shared": [7.0]}
+
+
 def test_a_histogram_becomes_buckets_a_sum_and_a_count(service: InProcess) -> None:
     push = Push(service__name="h")
     points = push.metric("lat", "histogram", "s", aggregation_temporality=CUMULATIVE)

@@ -32,6 +32,7 @@ from api.data.store.store import Store, StoreUrl
 from api.http.app import create_app
 from api.http.connections import Connections
 from api.http.context import Context, context_of
+from api.http.duties import EVERYTHING, Duties
 from api.http.settings import ServiceSettings
 from tests.stands.environment import clean_environment
 from tests.stands.ports import free_port
@@ -211,6 +212,7 @@ def in_process(
     commit_wait_seconds: float = 0.005,
     prepare: Callable[[Inventory], object] = lambda _: None,
     wired: Callable[[Context], object] = lambda _: None,
+    duties: Duties = EVERYTHING,
 ) -> Iterator[InProcess]:
     """The app with its lifespan, on loopback, over a real store and inventory below ``data``.
 
@@ -228,7 +230,7 @@ def in_process(
         store.migrate()
         # What the service itself would write is no answer to what tests ask.
         quiet = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
-        app = create_app(settings or quiet, store, inventory, clock)
+        app = create_app(settings or quiet, store, inventory, clock, duties)
         impatient = patch.multiple(commit, COMMIT_WAIT_SECONDS=commit_wait_seconds, COMMIT_SHARE=0)
         trusting = patch.object(edited, "SETTLED_SECONDS", 0.0)
         wired(context_of(app))
