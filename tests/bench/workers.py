@@ -21,7 +21,7 @@ from tests.bench.processes import Program, fabricscope, free_port, run_program, 
 from tests.bench.report import OUTPUT, Table
 
 WORKERS = (0, 1, 2, 4)
-SETTLE_SECONDS = 60.0
+SETTLE_SECONDS = 45.0
 """Series are known by then, and windows begin to fill."""
 HOSTS, SECONDS = 16, 60.0
 
