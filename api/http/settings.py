@@ -78,7 +78,7 @@ class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 AUTO = "auto"
 CORES_PER_WORKER = 4
 """Of `workers = "auto"`: a process that takes requests keeps one core busy at most; the engine's
-inserts, merges and answers, and the evaluator, need the others (docs/benchmarks.md)."""
+inserts, merges and answers, and the evaluator, need the others. An estimate, to be measured."""
 
 SENDER_BUDGETS_MAX = 1e6
 """Past it there is nothing to bound."""
