@@ -39,6 +39,8 @@ from collector.contract.errors import FabricscopeError
 log = logging.getLogger(__name__)
 
 PREPARED, UNPREPARED = 0, 1
+KEEPER_LOOK_SECONDS = 1.0
+"""How soon the store process sees that its keeper was killed."""
 Address = tuple[int, Any]
 """A family of addresses, and an address of it."""
 
@@ -118,7 +120,7 @@ class Service:
 
     def _own_store(self, when_ready: Ready) -> None:
         """Open the engine, bring its tables up to date, and serve it until END_STORE."""
-        ends = threading.Event()
+        ends, keeper = threading.Event(), os.getppid()
         signal.signal(END_STORE, lambda *_: ends.set())
         url = StoreUrl.parse(self._settings.store_url)
         scratch = own_scratch()
@@ -139,7 +141,9 @@ class Service:
             thread = threading.Thread(target=owner.serve_forever, name="owner", daemon=True)
             thread.start()
             when_ready()
-            ends.wait()
+            # Loading the engine loses what the kernel was told to send when the keeper dies.
+            while not ends.wait(KEEPER_LOOK_SECONDS) and os.getppid() == keeper:
+                pass
             owner.drain(DRAIN_SECONDS)
             owner.shutdown()
             owner.engine.close()
