@@ -167,8 +167,7 @@ def test_processes_are_killed_in_turn_and_nothing_acknowledged_is_lost(tmp_path:
             eventually(lambda: bool(incidents(service.client)), "an incident about the GPU")
             for name in ("worker-1", "evaluator", "store"):
                 kill(service, name)
-                sent = len(sender.acknowledged)
-                eventually(lambda n=sent: len(sender.acknowledged) > n, "acknowledgements go on")
+                goes_on(sender)
             rounds = evaluations(service)
             eventually(lambda: evaluations(service) > rounds, "the evaluator goes on")
             assert [one["state"] for one in incidents(service.client)] == ["open"]
@@ -195,6 +194,12 @@ def assert_all_see_a_silence(service: ServiceProcess) -> None:
         assert len(client.get("/v1/silences").json()["items"]) == 1
 
     asked_of_each(service, "/v1/silences", ask)
+
+
+def goes_on(sender: Sender) -> None:
+    """Wait until more is acknowledged than now."""
+    sent = len(sender.acknowledged)
+    eventually(lambda: len(sender.acknowledged) > sent, "acknowledgements go on")
 
 
 def evaluations(service: ServiceProcess) -> float:

@@ -1,5 +1,6 @@
 """Roles and workers: what is refused, which process does what, and how processes are kept."""
 
+import argparse
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from api.base.process_limits import RESTARTS_MAX
 from api.base.unix_sockets import bind_unix
 from api.http import cli
 from api.http.app import ROUTERS, routers_of
@@ -59,7 +61,7 @@ def test_an_address_that_another_shares_is_refused_before_anything_is_made(tmp_p
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        parser = cli.argparse.ArgumentParser()
+        parser = argparse.ArgumentParser()
         cli.add_arguments(parser)
         words = ["--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}"]
         with pytest.raises(SettingsError, match="the address is in use"):
@@ -150,7 +152,7 @@ class TestKeeper:
             return 1
 
         assert self.keep(tmp_path, body, Kind.WORKER).run() == 1
-        assert len(lives.read_text()) == keepers.RESTARTS_MAX + 1
+        assert len(lives.read_text()) == RESTARTS_MAX + 1
 
     def test_settings_that_a_process_refuses_are_not_tried_again(self, tmp_path: Path) -> None:
         lives = tmp_path / "lives"
