@@ -24,6 +24,7 @@ from api.http.refusals import show_refusals
 from api.http.routes import (
     actions,
     audit,
+    backup,
     bursts,
     captures,
     catalog,
@@ -119,6 +120,7 @@ ROUTERS = tuple(
         health,
         refused,
         tokens,
+        backup,
         runbooks,
         docs,
         page_settings,

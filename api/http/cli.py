@@ -19,6 +19,9 @@ from api.http.serving import serve
 from api.http.settings import ServiceSettings, load_service_settings
 from collector.contract.errors import SettingsError
 
+RESTORING = "restoring"
+"""A file in a data folder into which a backup is being restored."""
+
 FLAGS = {
     "data": ("DIR", "folder of the embedded store and inventory"),
     "listen": ("HOST:PORT", "address to listen on"),
@@ -128,6 +131,11 @@ def prepare_data(data: Path) -> IO[Any]:
     except OSError as error:
         lock.close()
         raise SettingsError(f"data folder {data} is in use by another service") from error
+    if (data / RESTORING).exists():
+        lock.close()
+        raise SettingsError(
+            f"data folder {data}: a restore into it did not end; empty the folder and restore again"
+        )
     scratch = data / "tmp"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()

@@ -46,6 +46,7 @@ EXPLANATIONS_KEPT_MAX = 4
 class Queues(msgspec.Struct, frozen=True, kw_only=True):
     """Queues for answers that take a core for long; each kind has its own."""
 
+    backups: Slots = msgspec.field(default_factory=lambda: Slots("backups"))
     cases: Turns = msgspec.field(default_factory=Turns)
     explanations: Turns = msgspec.field(default_factory=lambda: Turns(EXPLANATIONS_KEPT_MAX))
     fabrics: Turns = msgspec.field(default_factory=Turns)

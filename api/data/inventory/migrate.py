@@ -15,6 +15,7 @@ from typing import Final
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, text
 
@@ -61,11 +62,22 @@ def current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def head() -> str:
+    """The revision that this program needs."""
+    return ScriptDirectory.from_config(settings()).get_current_head() or ""
+
+
 def configured(connection: Connection) -> Config:
-    """Alembic's settings: our folder, and the connection that env.py is to use."""
+    """The settings, with the connection that env.py is to use."""
+    config = settings()
+    config.attributes["connection"] = connection
+    return config
+
+
+def settings() -> Config:
+    """Alembic's settings: our folder."""
     config = Config()
     # Config interpolates: a percent sign in the path must be doubled.
     config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
     return config

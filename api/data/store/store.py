@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,6 +103,10 @@ RETAINED_TABLES = ("samples", "series", "events", "exemplars", "collectives", "s
 EXPIRES_BY = {"series": "day", "steps": "toDateTime(start)"}
 """The column from which retention counts a row's age, where that is not `time`."""
 RETENTION_DAYS_DEFAULT = 30
+
+SHADOW, SHADOW_PREFIX = "shadow", "fabricscope_backup_"
+"""Where the engine keeps frozen parts, and what the names of ours begin with. The engine writes
+other signs than letters, digits and this one in a way of its own."""
 
 
 class StoreUrl(msgspec.Struct, frozen=True):
@@ -267,9 +272,33 @@ class Store:
         """
         if self.url.scheme != "chdb":
             return
+        self.remove_frozen()
         with self._write_lock, store_errors("preparation"):
             for table in RETAINED_TABLES:
                 self._set_up(table)
+
+    @contextlib.contextmanager
+    def holding_writes(self, doing: str) -> Iterator[Client]:
+        """The writer's connection, while no insert runs: for statements that change tables."""
+        with self._write_lock, store_errors(doing):
+            yield self._writer
+
+    def remove_frozen(self) -> None:
+        """Remove what a backup froze that was killed: it would keep merged parts for ever."""
+        if self.folder is not None:
+            for left in (self.folder / SHADOW).glob(f"{SHADOW_PREFIX}*"):
+                shutil.rmtree(left, ignore_errors=True)
+
+    @property
+    def engine_version(self) -> str:
+        """As 26.9.1.1."""
+        with self.holding_writes("version") as client:
+            return str(client.server_version)
+
+    def migration(self) -> int:
+        """The number of the last migration that was applied."""
+        with self._write_lock, store_errors("migration"):
+            return max(self._applied_migrations(), default=0)
 
     def _applied_migrations(self) -> dict[int, str]:
         ledger = self._writer.query("SELECT number, digest FROM migrations FINAL").result_rows

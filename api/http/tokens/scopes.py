@@ -134,6 +134,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /docs": Scope.READ,
     "GET /openapi.json": Scope.READ,
     "GET /v1/whoami": Scope.READ,
+    "GET /v1/backup": Scope.ADMIN,
     "POST /v1/tokens": Scope.ADMIN,
     "GET /v1/tokens": Scope.ADMIN,
     "DELETE /v1/tokens/{token}": Scope.ADMIN,

@@ -1,0 +1,1 @@
+"""`fabricscope restore`: a backup into an empty data folder."""
