@@ -76,6 +76,7 @@ class ServiceMetrics:
         self.inventory_dropped = self._counter("fabric_service_inventory_dropped_total")
         self.inventory_errors = self._counter("fabric_service_inventory_errors_total")
         self.ghosts_forgotten = self._counter("fabric_service_ghosts_forgotten_total")
+        self.hosts_forgotten = self._counter("fabric_service_hosts_forgotten_total")
         self.evaluations = self._counter("fabric_service_evaluations_total")
         self.evaluation_seconds = self._histogram(
             "fabric_service_evaluation_seconds", SECONDS_BUCKETS

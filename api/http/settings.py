@@ -127,6 +127,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tls_key: str = ""
     """The certificate's private key (PEM)."""
     retention_days: RetentionDays = RetentionDays()
+    hosts_kept_days: int = 90
+    """Days without a sign after which a host or switch leaves the inventory, with its devices,
+    ports and cables: a quarter outlasts a repair. One that is held stays. 0: never."""
     promql_dialect: str = Dialect.PROMETHEUS_3.value
     """prometheus-3 or prometheus-2: whose rules decide where the generations differ."""
     promql_aliases: bool = True
@@ -304,6 +307,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             days = getattr(self.retention_days, table)
             if not 1 <= days <= 3650:  # noqa: PLR2004 - ten years
                 raise SettingsError(f"retention_days.{table} is {days}; between 1 and 3650")
+        if not 0 <= self.hosts_kept_days <= 3650:  # noqa: PLR2004 - the same
+            raise SettingsError(f"hosts_kept_days is {self.hosts_kept_days}; 0 (never) to 3650")
         if self.retention_days.series < self.retention_days.samples:
             raise SettingsError(
                 f"retention_days.series is {self.retention_days.series}, less than samples' "

@@ -294,7 +294,9 @@ def works_of(
         "news": parts.changes.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,
-        "ghosts": lambda steady: forget_ghosts(inventory, parts.metrics, clock, steady),
+        "ghosts": lambda steady: forget_ghosts(
+            inventory, parts.metrics, clock, steady, kept_days=parts.settings.hosts_kept_days
+        ),
         "wellbeing": lambda steady: watch_wellbeing(parts.wellbeing.disks, parts.metrics, steady),
         "memory": give_back_memory,
         "captures": lambda steady: watch_captures(parts.captures, steady),

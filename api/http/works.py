@@ -110,9 +110,17 @@ async def watch_ports(
 
 
 async def forget_ghosts(
-    inventory: Inventory, metrics: ServiceMetrics, clock: Callable[[], float], steady: Steady
+    inventory: Inventory,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+    steady: Steady,
+    *,
+    kept_days: int,
 ) -> None:
-    """Delete hosts that were seen for a moment, long ago, until cancelled."""
+    """Delete hosts that were seen for a moment, long ago, or are gone, until cancelled.
+
+    ``kept_days``: how long a host may be silent; 0: for ever.
+    """
     while True:
         await asyncio.sleep(GHOSTS_SECONDS)
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
@@ -120,6 +128,13 @@ async def forget_ghosts(
             try:
                 count = await asyncio.to_thread(inventory.hosts.forget_ghosts, now)
                 metrics.ghosts_forgotten.inc(count)
+                if kept_days:
+                    gone = await asyncio.to_thread(inventory.hosts.forget_gone, now, kept_days)
+                    metrics.hosts_forgotten.inc(len(gone))
+                    for name in gone:
+                        log.info(
+                            "host %s was not seen for %d days, and is removed", name, kept_days
+                        )
             except InventoryError as error:
                 log.info("ghosts are not forgotten now: %s", error)
 

@@ -29,6 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.expression import bindparam
 
 from api.base.limits import GHOST_KEPT_DAYS, GHOSTS_FORGOTTEN_AT_ONCE, PAGE_DEFAULT, PAGE_MAX
+from api.base.operating_limits import GONE_FORGOTTEN_AT_ONCE
 from api.base.quarantine import Quarantine
 from api.data.inventory.actions import ActionTables
 from api.data.inventory.alerts import AlertTables
@@ -141,6 +142,32 @@ class HostTables(Part):
             for part in in_pieces(names):
                 connection.execute(delete(table).where(table.c.host.in_(part)))
         return len(names)
+
+    def forget_gone(self, now: dt.datetime, kept_days: int) -> list[str]:
+        """Delete hosts and switches that were not seen for so many days; their names.
+
+        One that is held stays: an operator waits for it. Records of jobs and incidents stay.
+        """
+        table = HOSTS.table
+        old = table.c.last_seen < now - dt.timedelta(days=kept_days)
+        held = select(HOLDS.c.host).where(HOLDS.c.ended_at.is_(None))
+        some = (
+            select(table.c.host)
+            .where(old, table.c.host.not_in(held))
+            .order_by(table.c.last_seen)
+            .limit(GONE_FORGOTTEN_AT_ONCE)
+        )
+        with self._database.writing("forget hosts that are gone") as connection:
+            names = list(connection.execute(some).scalars())
+            delete_hosts(connection, names)
+        return names
+
+    def remove(self, name: str) -> bool:
+        """Delete a host or switch with its devices, ports, cables and agent; whether it was."""
+        if not is_name(name):
+            return False
+        with self._database.writing("remove a host") as connection:
+            return delete_hosts(connection, [name]) > 0
 
     def named(self, names: Sequence[str]) -> list[Host]:
         """The hosts of these names, by name; a page of names at most."""
@@ -261,6 +288,19 @@ def host_observations(by_agent: dict[str, list[BatchRun]]) -> Iterator[Observati
             if run.host:
                 sighting = Sighting(host=run.host, host_attributes=(("agent", agent),))
                 yield Observation.at(sighting, run.received_at)
+
+
+def delete_hosts(connection: Connection, names: Sequence[str]) -> int:
+    """Delete hosts and what refers to them, and agents that report for no other host."""
+    table, count = HOSTS.table, 0
+    for some in in_pieces(names):
+        theirs = select(table.c.agent).where(table.c.host.in_(some), table.c.agent.is_not(None))
+        agents = set(connection.execute(theirs).scalars())
+        count += connection.execute(delete(table).where(table.c.host.in_(some))).rowcount
+        others = select(table.c.agent).where(table.c.agent.in_(agents))
+        alone = agents - set(connection.execute(others).scalars())
+        connection.execute(delete(AGENTS).where(AGENTS.c.agent.in_(alone)))
+    return count
 
 
 # --- rows ---------------------------------------------------------------------------------------

@@ -104,6 +104,8 @@ EXPIRES_BY = {"series": "day", "steps": "toDateTime(start)"}
 """The column from which retention counts a row's age, where that is not `time`."""
 RETENTION_DAYS_DEFAULT = 30
 
+_KEPT_DAYS = re.compile(r"toIntervalDay\((\d+)\)")
+
 SHADOW, SHADOW_PREFIX = "shadow", "fabricscope_backup_"
 """Where the engine keeps frozen parts, and what the names of ours begin with. The engine writes
 other signs than letters, digits and this one in a way of its own."""
@@ -264,6 +266,31 @@ class Store:
                 self._retain(table, days)
         return done
 
+    def migrate_only(self) -> None:
+        """Bring tables up to date, and keep their retention as it is."""
+        kept, self._retention_days = self._retention_days, {}
+        try:
+            self.migrate()
+        finally:
+            self._retention_days = kept
+
+    def retention(self, table: str) -> int:
+        """Days that a table keeps its rows."""
+        with self._write_lock, store_errors("retention"):
+            created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
+        found = _KEPT_DAYS.search(created)
+        return int(found[1]) if found else RETENTION_DAYS_DEFAULT
+
+    def render(self, text: str) -> str:
+        """A statement with this store's engine and cluster in its blanks."""
+        return self._placement.render(text, RETENTION_DAYS_DEFAULT)
+
+    def sync(self, table: str) -> None:
+        """Wait until the replica that is asked has what was written to another one."""
+        if self.url.cluster is not None:
+            with self.holding_writes("wait for replicas") as client:
+                client.command(f"SYSTEM SYNC REPLICA {table}")
+
     def prepare_to_stay(self) -> None:
         """Give an embedded store's tables the settings of a service that runs for months, once.
 
@@ -313,7 +340,7 @@ class Store:
 
     def _retain(self, table: str, days: int) -> None:
         created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
-        current = re.search(r"toIntervalDay\((\d+)\)", created)
+        current = _KEPT_DAYS.search(created)
         if current is None or int(current[1]) != days:
             column = EXPIRES_BY.get(table, "toDateTime(time)")
             on_cluster = self._placement.render("{{on_cluster}}", days)

@@ -56,6 +56,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/hosts": Scope.READ,
     "GET /v1/switches": Scope.READ,
     "GET /v1/hosts/{host}": Scope.READ,
+    "DELETE /v1/hosts/{host}": Scope.OPERATE,
     "GET /v1/ports": Scope.READ,
     "GET /v1/health": Scope.READ,
     "GET /v1/health/live": Scope.READ,

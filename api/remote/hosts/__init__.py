@@ -1,0 +1,1 @@
+"""`fabricscope hosts`: the hosts of the inventory, from a terminal."""
