@@ -1,1 +1,1 @@
-"""Verbs of operators that work on the service's folder and databases themselves."""
+"""Verbs of operators: doctor, restore, migrate-store, sizing."""

@@ -1,0 +1,1 @@
+"""`fabricscope sizing`: what so many hosts take, from measured costs."""
