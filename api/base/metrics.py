@@ -127,6 +127,7 @@ class ServiceMetrics:
         self.cases = self._counter("fabric_service_cases_total")
         self.cases_dropped = self._counter("fabric_service_cases_dropped_total")
         self.recent_reads = self._counter("fabric_service_recent_reads_total")
+        self.days_dropped = self._counter("fabric_service_store_days_dropped_total")
         self.kept_parts = self._counter("fabric_service_kept_parts_total")
 
     def _counter(self, name: str) -> Counter:

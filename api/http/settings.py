@@ -80,6 +80,8 @@ CORES_PER_WORKER = 4
 """Of `workers = "auto"`: a process that takes requests keeps one core busy at most; the engine's
 inserts, merges and answers, and the evaluator, need the others. An estimate, to be measured."""
 
+RETENTION_BYTES_MIN = 1 << 30
+"""Below it a store of one host would drop yesterday every day: a mistaken unit."""
 SENDER_BUDGETS_MAX = 1e6
 """Past it there is nothing to bound."""
 
@@ -127,6 +129,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tls_key: str = ""
     """The certificate's private key (PEM)."""
     retention_days: RetentionDays = RetentionDays()
+    retention_bytes: int = 0
+    """Bytes on disk that samples, records, events and findings may take together; past it the
+    oldest days are dropped, of all tables, never today. 0: unbounded, `retention_days` alone
+    counts."""
     hosts_kept_days: int = 90
     """Days without a sign after which a host or switch leaves the inventory, with its devices,
     ports and cables: a quarter outlasts a repair. One that is held stays. 0: never."""
@@ -307,6 +313,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             days = getattr(self.retention_days, table)
             if not 1 <= days <= 3650:  # noqa: PLR2004 - ten years
                 raise SettingsError(f"retention_days.{table} is {days}; between 1 and 3650")
+        if self.retention_bytes and self.retention_bytes < RETENTION_BYTES_MIN:
+            raise SettingsError(
+                f"retention_bytes is {self.retention_bytes}; 0 (unbounded), or at least "
+                f"{RETENTION_BYTES_MIN}; it is in bytes"
+            )
         if not 0 <= self.hosts_kept_days <= 3650:  # noqa: PLR2004 - the same
             raise SettingsError(f"hosts_kept_days is {self.hosts_kept_days}; 0 (never) to 3650")
         if self.retention_days.series < self.retention_days.samples:

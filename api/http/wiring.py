@@ -24,6 +24,7 @@ from api.data.ingest.ingest import Ingest
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
+from api.data.store.bounded import BytesBound
 from api.data.store.store import Store
 from api.data.store.watch import StoreWatch
 from api.fabric.cache import TopologyCache
@@ -103,6 +104,7 @@ def wire(
     )
     own_rules = make_self_watch(settings, rules, notifying, metrics, clock, duties)
     watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
+    watch.bound = BytesBound(store, settings.retention_bytes, metrics, lead.is_held, clock)
     works: dict[str, Work] = {}
     context = Context(
         settings=settings,

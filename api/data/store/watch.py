@@ -11,6 +11,7 @@ import msgspec
 
 from api.base.limits import DISK_FREE_BYTES_MIN
 from api.base.metrics import ServiceMetrics
+from api.data.store.bounded import BytesBound
 from api.data.store.store import RETAINED_TABLES, Store
 from collector.contract.errors import StoreError
 
@@ -56,6 +57,8 @@ class StoreWatch:
             self._folders[STORE_DISK] = store.folder
         if inventory is not None:
             self._folders[INVENTORY_DISK] = inventory.parent
+        self.bound: BytesBound | None = None
+        """What keeps the store below `retention_bytes`; a service sets it."""
         self._server_room: Room | None = None
         self._rooms: dict[str, Room] = {}
         self._damaged = 0
@@ -124,6 +127,8 @@ class StoreWatch:
     def look_at_parts(self) -> None:
         """Ask the engine. What it cannot answer is not known, and not what it was before."""
         try:
+            if self.bound is not None:
+                self.bound.look()
             rows = self._store.query(PARTS_SQL).to_pylist()
             if self._store.folder is None:
                 [disk] = self._store.query(DISKS_SQL).to_pylist()
