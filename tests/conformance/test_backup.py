@@ -25,8 +25,10 @@ from api.oncall.evaluate import lead, task
 from collector.cli import main
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation, StepSpan
+from collector.contract.errors import InventoryError
 from collector.contract.model import Event
 from collector.contract.units import NS
+from tests.stands import postgres
 from tests.stands.senders import NATIVE_HEADERS
 from tests.stands.service import InProcess, eventually, in_process
 from tests.worlds import remote_write as rw
@@ -341,7 +343,7 @@ def test_a_second_backup_at_once_is_refused_and_no_file_stays(
 
 
 def test_an_inventory_goes_from_one_database_to_the_other(
-    inventory: Inventory, url: str, tmp_path: Path
+    inventory: Inventory, url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """SQLite or PostgreSQL, out and in: the digests of all tables are the same."""
     now = dt.datetime.fromtimestamp(NOW_S, tz=dt.UTC)
@@ -353,7 +355,15 @@ def test_an_inventory_goes_from_one_database_to_the_other(
     assert facts["leases"].rows == 1
     with pytest.raises(manifests.BackupError, match="is not empty: table leases has rows"):
         rows.refuse_rows(url)
-    target = f"sqlite:///{tmp_path / 'second.db'}"
-    rows.refuse_rows(target)
-    rows.fill(first, target)
-    assert rows.facts_of(target) == (revision, facts)
+    targets = [f"sqlite:///{tmp_path / 'second.db'}"]
+    if url.startswith("postgresql"):
+        targets.append(postgres.new_database(request.getfixturevalue("postgres_url")))
+    for target in targets:
+        rows.refuse_rows(target)
+        rows.fill(first, target)
+        assert rows.facts_of(target) == (revision, facts)
+
+
+def test_an_inventory_that_cannot_be_copied_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InventoryError, match=r"none\.db: cannot be copied"):
+        rows.snapshot(f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "copy.db")

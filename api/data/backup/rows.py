@@ -16,6 +16,7 @@ from api.data.inventory import migrate
 from api.data.inventory.database import ROWS_PER_STATEMENT
 from api.data.inventory.engine import WRITE, explained, open_engine, parse_url, place
 from api.data.inventory.tables import Base
+from collector.contract.errors import InventoryError
 
 DIGESTS = 1 << (8 * DIGEST_BYTES)
 TABLES = Base.metadata.sorted_tables
@@ -48,7 +49,7 @@ def copy_sqlite(source: Path, target: Path) -> None:
         ):
             old.backup(new)
     except sqlite3.Error as error:
-        raise BackupError(f"inventory in {source}: cannot be copied: {error}") from error
+        raise InventoryError(f"inventory in {source}: cannot be copied: {error}") from error
 
 
 def fill(file: Path, url: str) -> None:

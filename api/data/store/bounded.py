@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -72,9 +73,7 @@ class BytesBound:
         self._clock = clock
         self._sizes: dict[str, int] | None = None
         for table in RETAINED_TABLES:
-            metrics.watch(
-                "fabric_service_store_bytes", lambda table=table: self._size(table), table=table
-            )
+            metrics.watch("fabric_service_store_bytes", partial(self._size, table), table=table)
             metrics.days_dropped.labels(table)
 
     def _size(self, table: str) -> float:

@@ -98,7 +98,8 @@ def arrivals(asked: Asked, random: np.random.Generator) -> tuple[Floats, Ints]:
 def failed(at_s: Floats, where: Ints, service_s: float) -> npt.NDArray[np.bool_]:
     """Batches of process 0 that it had not acknowledged when it failed, or that came while away."""
     done_s, _ = serve(at_s, where, service_s, 1)
-    return (where == 0) & (done_s > FAILS_AT_S) & (at_s < BACK_AT_S)
+    hit: npt.NDArray[np.bool_] = (where == 0) & (done_s > FAILS_AT_S) & (at_s < BACK_AT_S)
+    return hit
 
 
 def serve(at_s: Floats, where: Ints, service_s: float, processes: int) -> tuple[Floats, int]:
