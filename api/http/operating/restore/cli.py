@@ -104,13 +104,15 @@ def making(settings: ServiceSettings) -> Iterator[Path]:
     with prepare_data(data):
         mark = data / RESTORING
         mark.touch()
+        scratch = data / "tmp" / "restore"
+        is_whole = False
         try:
-            scratch = data / "tmp" / "restore"
             scratch.mkdir(parents=True)
             yield scratch
-        except BaseException:
-            remove_made(settings)
-            raise
+            is_whole = True
+        finally:
+            if not is_whole:
+                remove_made(settings)
         shutil.rmtree(scratch)
         mark.unlink()
 
