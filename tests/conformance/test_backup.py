@@ -20,6 +20,7 @@ from api.data.backup import manifest as manifests
 from api.data.backup import rows
 from api.data.backup.archive import peek_manifest
 from api.data.inventory.repository import Inventory
+from api.data.store.store import SHADOW_PREFIX
 from api.http.operating.restore import cli as restore_cli
 from api.oncall.evaluate import lead, task
 from collector.cli import main
@@ -134,8 +135,18 @@ def answers(client: httpx.Client) -> dict[str, Any]:
     for path, parameters in QUESTIONS:
         answer = client.get(path, params=parameters)
         assert answer.status_code == 200, f"{path}: {answer.text}"
-        found[path] = answer.json()
+        found[path] = without_judged(answer.json())
     return found
+
+
+def without_judged(part: Any) -> Any:  # noqa: ANN401 - JSON
+    """Health is judged anew by each service, some time after its start."""
+    if isinstance(part, list):
+        return [without_judged(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    judged = {"risk", "lemon", "reasons", *({"state"} if "risk" in part else ())}
+    return {key: without_judged(value) for key, value in part.items() if key not in judged}
 
 
 class Load:
@@ -173,17 +184,27 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         url = str(running.client.base_url).rstrip("/")
         with Load(url) as load:
             eventually(lambda: load.acknowledged > 5, "some samples")
-            before = load.acknowledged
-            assert main(["backup", str(file), "--service", url]) == 0
+            before = 0
+            told: dict[str, Any] = {}
+
+            def is_backed_up() -> bool:
+                """Sightings and inferred facts come later: answers must not change meanwhile."""
+                nonlocal before, told
+                file.unlink(missing_ok=True)
+                told, before = answers(running.client), load.acknowledged
+                # The one before may still let go what it held.
+                is_made = main(["backup", str(file), "--service", url]) == 0
+                return is_made and answers(running.client) == told
+
+            eventually(is_backed_up, "a backup between two equal answers")
             after = load.acknowledged
             eventually(lambda: load.acknowledged > after, "writing goes on")
         store = running.store.folder
         assert store is not None
-        left = [each.name for each in (store / "shadow").iterdir()]
-        assert left == ["increment.txt"], "nothing stays frozen"
+        frozen = store / "shadow"
+        eventually(lambda: not list(frozen.glob(f"{SHADOW_PREFIX}*")), "nothing stays frozen")
         assert file.stat().st_mode & 0o777 == 0o600
-        told = answers(running.client)
-    return {"file": file, "before": before, "after": after, "answers": told}
+    return {"file": file, "before": before, "answers": told}
 
 
 def restore(file: Path, data: Path, *more: str) -> int:
@@ -271,8 +292,9 @@ def test_what_cannot_be_restored_is_refused_and_leaves_nothing(
     odd = rewritten(made["file"], tmp_path / "odd.tar", change)
     assert restore(odd, tmp_path / "new") == 2
     out, err = capsys.readouterr()
-    assert says in err
-    assert (out, err.count("\n")) == ("", 1)
+    # Before it, on a slow machine, lines of progress.
+    assert says in err.splitlines()[-1]
+    assert out == ""
     left = tmp_path / "new"
     assert not left.exists() or list(left.iterdir()) == []
 
