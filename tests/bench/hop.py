@@ -83,7 +83,8 @@ def main() -> None:
         with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, env=os.environ) as owner:
             assert owner.stdout is not None
             owner.stdout.readline()
-            store = Store(StoreUrl.owned_elsewhere(folder / "engine.sock"))
+            owned = StoreUrl.parse(f"chdb://{folder / 'data'}")
+            store = Store(StoreUrl.owned_elsewhere(folder / "engine.sock", owned))
             over = costs(store, owner.pid)
             store.close()
             owner.kill()

@@ -41,13 +41,17 @@ def owned(folder: Path) -> Iterator[tuple[Owner, Path]]:
         thread.join()
 
 
+def url_of(path: Path) -> StoreUrl:
+    return StoreUrl.owned_elsewhere(path, StoreUrl.parse(f"chdb://{path.parent / 'data'}"))
+
+
 def test_columns_go_in_and_come_out_through_a_socket_of_its_owner_alone(tmp_path: Path) -> None:
     deep = tmp_path / ("long" * 20) / ("name" * 20)  # longer than a socket's name may be
     deep.mkdir(parents=True)
     assert len(str(deep)) > NAME_BYTES_MAX
     with owned(deep) as (_, path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        store = Store(StoreUrl.owned_elsewhere(path))
+        store = Store(url_of(path))
         store.migrate()
         now_ms = time.time_ns() // 1_000_000
         rows = SampleColumns(
@@ -78,7 +82,7 @@ def test_what_is_past_a_bound_is_refused_by_name(
     monkeypatch.setattr(owners, "OWNER_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(owners, "OWNER_BODY_BYTES_MAX", 50_000)
     with owned(tmp_path) as (owner, path):
-        store = Store(StoreUrl.owned_elsewhere(path))
+        store = Store(url_of(path))
         store.migrate()
         with pytest.raises(StoreError, match="OWNER_BODY_BYTES_MAX is 50000"):
             store.insert_arrow("metadata", metadata("x" * 60_000))

@@ -15,6 +15,7 @@ import httpx
 
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
+from collector.cli import main
 from collector.contract import wire
 from collector.contract.model import Event, Sample, Series
 from tests.stands.service import ServiceProcess, eventually, read_samples
@@ -168,6 +169,10 @@ def test_processes_are_killed_in_turn_and_nothing_acknowledged_is_lost(tmp_path:
             for name in ("worker-1", "evaluator", "store"):
                 kill(service, name)
                 goes_on(sender)
+            kept = dict(sender.acknowledged)
+            backup = service.client.get("/v1/backup")
+            assert backup.status_code == 200, backup.text
+            (tmp_path / "backup.tar").write_bytes(backup.content)
             rounds = evaluations(service)
             eventually(lambda: evaluations(service) > rounds, "the evaluator goes on")
             assert [one["state"] for one in incidents(service.client)] == ["open"]
@@ -176,6 +181,9 @@ def test_processes_are_killed_in_turn_and_nothing_acknowledged_is_lost(tmp_path:
         assert not any(map(is_alive, pids))
     assert sender.complaints == []
     assert_all_stored(data, sender.acknowledged)
+    restored = tmp_path / "restored"
+    assert main(["restore", str(tmp_path / "backup.tar"), "--data", str(restored)]) == 0
+    assert_all_stored(restored, kept)
 
 
 def assert_all_see_a_silence(service: ServiceProcess) -> None:

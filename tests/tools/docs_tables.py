@@ -20,7 +20,14 @@ from alerts import detectors
 from alerts.rulebook.file import parse_rules, write_duration
 from alerts.rulebook.knobs import default_knobs, fill_pack, write_value
 from alerts.rulebook.template import TemplateData, expand
-from api.base import case_limits, compare_limits, limits, operating_limits, process_limits, trace_limits
+from api.base import (
+    case_limits,
+    compare_limits,
+    limits,
+    operating_limits,
+    process_limits,
+    trace_limits,
+)
 from api.http.settings import ServiceSettings
 from collector.agent.settings import AgentSettings
 from collector.contract.catalog import load_catalog
@@ -116,7 +123,14 @@ def sources() -> str:
 def service_limits() -> str:
     """Every bound of the service with its reason."""
     rows = []
-    for module in (limits, case_limits, compare_limits, trace_limits, operating_limits, process_limits):
+    for module in (
+        limits,
+        case_limits,
+        compare_limits,
+        trace_limits,
+        operating_limits,
+        process_limits,
+    ):
         body = ast.parse(inspect.getsource(module)).body
         for statement, following in zip(body, [*body[1:], None], strict=True):
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):

@@ -74,11 +74,13 @@ def embedded_folder(store: Store) -> Path:
 def frozen(store: Store) -> Iterator[list[FrozenPart]]:
     """All parts as they are at one moment, by table and in order; gone when this ends.
 
-    No insert ends while the tables are frozen, some milliseconds: so the parts have everything that
-    was acknowledged before, of all tables up to the same moment.
+    No insert of this process ends while the tables are frozen, some milliseconds: so the parts have
+    everything that was acknowledged before, and where there are no workers, of all tables up to the
+    same moment.
     """
     folder = embedded_folder(store)
-    store.remove_frozen()
+    if not store.url.socket:  # else another process may be making a backup
+        store.remove_frozen()
     name = f"{SHADOW_PREFIX}{secrets.token_hex(8)}"
     shadow = folder / SHADOW / name
     try:

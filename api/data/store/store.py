@@ -124,11 +124,24 @@ class StoreUrl(msgspec.Struct, frozen=True):
     socket: str = ""
     """Path of a Unix socket, in place of the host: another process of this service owns the
     store (`api.data.store.owner`)."""
+    owned_folder: str = ""
+    """Where that process keeps it."""
 
     @classmethod
-    def owned_elsewhere(cls, path: Path) -> StoreUrl:
-        """The store that the process which listens on this Unix socket owns."""
-        return cls("clickhouse", "http://localhost/default", "default", socket=str(path))
+    def owned_elsewhere(cls, path: Path, owned: StoreUrl) -> StoreUrl:
+        """The embedded store that the process which listens on this Unix socket owns."""
+        return cls(
+            "clickhouse",
+            "http://localhost/default",
+            "default",
+            socket=str(path),
+            owned_folder=owned.folder,
+        )
+
+    @property
+    def folder(self) -> str:
+        """Of an embedded store; empty: it is a server's."""
+        return self.dsn.removeprefix("chdb://") if self.scheme == "chdb" else self.owned_folder
 
     @classmethod
     def parse(cls, text: str) -> StoreUrl:
@@ -467,10 +480,8 @@ class Store:
 
     @property
     def folder(self) -> Path | None:
-        """Where an embedded store lies; None: it is a server's."""
-        if self.url.scheme != "chdb":
-            return None
-        return Path(self.url.dsn.removeprefix("chdb://"))
+        """Where an embedded store lies, this process' or another one's; None: it is a server's."""
+        return Path(self.url.folder) if self.url.folder else None
 
     def stop(self, tag: str) -> None:
         """End every query with this tag, wherever it runs; it then raises StoreError."""

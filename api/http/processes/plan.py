@@ -77,7 +77,7 @@ def plan_of(settings: ServiceSettings) -> Plan:
         Planned(name, Kind.WORKER, worker_duties(role, name, sockets, count)) for name in workers
     ]
     if is_embedded:
-        url = StoreUrl.owned_elsewhere(folder / STORE_SOCKET)
+        url = StoreUrl.owned_elsewhere(folder / STORE_SOCKET, url)
     return Plan(folder, url, processes)
 
 
