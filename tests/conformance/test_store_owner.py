@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from api.base.process_limits import OWNER_QUERIES_MAX
 from api.base.unix_sockets import NAME_BYTES_MAX, bind_unix, connect_unix
 from api.data.ingest.columns import SampleColumns
 from api.data.store import owner as owners
@@ -87,7 +88,7 @@ def test_what_is_past_a_bound_is_refused_by_name(
         with pytest.raises(StoreError, match="OWNER_BODY_BYTES_MAX is 50000"):
             store.insert_arrow("metadata", metadata("x" * 60_000))
         store.stop("no such tag")  # connects
-        turns = [owner.engine._queries for _ in range(owners.OWNER_QUERIES_MAX)]
+        turns = [owner.engine._queries for _ in range(OWNER_QUERIES_MAX)]
         with contextlib.ExitStack() as taken:
             for turn in turns:
                 taken.enter_context(turn)

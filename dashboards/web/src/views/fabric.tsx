@@ -118,6 +118,7 @@ function Cabled(props: {
         incidents={incidents}
         isAnswered={state.data !== undefined}
         isAwaited={!state.failure}
+        askedAt={state.askedAt}
         isFollowing={last !== undefined}
       />
     </>
@@ -132,6 +133,7 @@ function Seen(props: {
   isAnswered: boolean;
   /** While it is not answered: whether it may come yet. */
   isAwaited: boolean;
+  askedAt: number | undefined;
   isFollowing: boolean;
 }) {
   const { graph, state, incidents, isFollowing } = props;
@@ -194,7 +196,10 @@ function Seen(props: {
           {chosen && <Chosen frame={frame} focus={chosen} incidents={incidents} choose={choose} />}
           {!props.isAnswered && props.isAwaited ? (
             <Panel title="Worst links" class="fabric-worst">
-              <Loading what={`the state of ${count(graph.links.length, "link")}`} />
+              <Loading
+                what={`the state of ${count(graph.links.length, "link")}`}
+                since={props.askedAt}
+              />
             </Panel>
           ) : (
             <Worst
