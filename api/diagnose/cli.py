@@ -86,6 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--verbose", action="store_true", help="name every file that was not understood"
     )
     parser.add_argument("--no-color", action="store_true", help="plain text")
+    parser.add_argument(
+        "--progress", action="store_true", help="say what is done, in lines, without a terminal too"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -102,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     # exception, and the folder goes.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda got, _: sys.exit(128 + got))
-    phases = Phases()
+    phases = Phases(in_lines=arguments.progress)
     with temporary_folder() as folder:
         other = None
         if arguments.against:
@@ -113,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         files = walk.files()
         phases.clear()
         with throw_away_store(folder / "store") as store:
-            loaded = load_all(store, files)
+            loaded = load_all(store, files, in_lines=arguments.progress)
             loaded.left_out += [(printable(path), why) for path, why in walk.left_out]
             if not any(file.format for file in loaded.files):
                 print(f"fabricscope: {nothing_found(loaded)}", file=sys.stderr)
@@ -210,9 +213,11 @@ def temporary_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def load_all(store: ThrowAwayStore, files: Sequence[Found]) -> Loaded:
+def load_all(store: ThrowAwayStore, files: Sequence[Found], *, in_lines: bool = False) -> Loaded:
+    """``in_lines``: progress is said without a terminal, too."""
     loader = Loader(store)
-    with reading(sum(found.size_bytes for found in files)) as (on_file, on_read):
+    total_bytes = sum(found.size_bytes for found in files)
+    with reading(total_bytes, in_lines=in_lines) as (on_file, on_read):
         for found in files:
             on_file(found)
             with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What is done right now, on a terminal: a bar while files are read, a line after that."""
+"""What is done right now: on a terminal a bar and a line, elsewhere lines where they are wanted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TextIO
 
 from api.diagnose.find import Found
 from collector.contract.identity import printable
+from collector.contract.progress import Progress, of_bytes
 
 CLEAR = "\r\x1b[2K"
 LINE_CHARS_MAX = 78
@@ -22,13 +23,21 @@ TICK_SECONDS = 1.0
 
 
 class Phases:
-    """Names what is being done and for how long, in one line of a terminal; nothing elsewhere."""
+    """Names what is being done and for how long, in one line of a terminal.
+
+    Elsewhere it says nothing, or with ``in_lines`` a line for each phase, for the log of a CI job.
+    """
 
     def __init__(
-        self, file: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        file: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        in_lines: bool = False,
     ) -> None:
         self._file = file or sys.stderr
         self._is_shown = self._file.isatty()
+        self._in_lines = in_lines and not self._is_shown
         self._clock = clock
         self._lock = threading.Lock()
         self._phase = ""
@@ -38,6 +47,9 @@ class Phases:
 
     def say(self, text: str) -> None:
         """Until the next one, or `clear`."""
+        if self._in_lines:
+            self._file.write(f"{printable(text)}\n")
+            self._file.flush()
         if not self._is_shown:
             return
         with self._lock:
@@ -71,21 +83,23 @@ class Phases:
 
 
 @contextlib.contextmanager
-def reading(total_bytes: int) -> Iterator[tuple[Callable[[Found], None], Callable[[int], None]]]:
-    """Callbacks for each file and each piece of it: a progress bar, or nothing."""
+def reading(
+    total_bytes: int, *, in_lines: bool = False
+) -> Iterator[tuple[Callable[[Found], None], Callable[[int], None]]]:
+    """Callbacks for each file and each piece of it: a progress bar, or nothing, or lines."""
     if not sys.stderr.isatty():
-        yield (lambda _: None), (lambda _: None)
+        yield (lambda _: None), lines_of(total_bytes) if in_lines else (lambda _: None)
         return
     from rich.console import Console  # noqa: PLC0415 - without a terminal it is not needed
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         DownloadColumn,
-        Progress,
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.progress import Progress as Bar  # noqa: PLC0415
 
-    bar = Progress(
+    bar = Bar(
         TextColumn("reading"),
         BarColumn(),
         DownloadColumn(),
@@ -100,3 +114,17 @@ def reading(total_bytes: int) -> Iterator[tuple[Callable[[Found], None], Callabl
             lambda found: bar.update(task, file=printable(Path(found.path).name)[:40]),
             lambda count: bar.advance(task, count),
         )
+
+
+def lines_of(total_bytes: int) -> Callable[[int], None]:
+    """Says every ten seconds how much has been read."""
+    progress, done = Progress(), 0
+    sys.stderr.write(f"reading {total_bytes:,} bytes\n")
+    sys.stderr.flush()
+
+    def on_read(count: int) -> None:
+        nonlocal done
+        done += count
+        progress.say(f"reading: {of_bytes(done, total_bytes)}")
+
+    return on_read

@@ -67,6 +67,17 @@ def test_the_text_is_what_a_person_needs(outputs: Path, golden: Golden) -> None:
     golden(ROOT / "tests/fixtures/diagnose/net3.expected.txt", lines)
 
 
+def test_progress_is_said_in_lines_where_it_is_asked_for() -> None:
+    done = diagnose(FIXTURE, "--progress", "--json")
+    assert done.returncode == 0
+    json.loads(done.stdout)
+    said = done.stderr.decode().splitlines()
+    assert said[0] == "looking for files"
+    assert said[1].startswith("reading ")
+    assert said[-1] == "writing files"
+    assert not any("\x1b" in line or "\r" in line for line in said)
+
+
 def test_of_too_many_records_some_are_looked_at_and_nothing_is_missing(report: Diagnosis) -> None:
     """Lateness is of a sample then; operations and steps are all there."""
     (whole,) = report.jobs
