@@ -31,6 +31,21 @@ def cable_of(ports: Ports, row: int) -> int:
     return row if far < 0 else min(row, far)
 
 
+def feeds(ports: Ports, one: Culprit, other: Culprit) -> bool:
+    """Whether a port of one switch leads to the switch at which the other's host is connected.
+
+    What is too much for a host, or dropped in front of it, fills the queues on the way there, too.
+    """
+    row, at_host = port_row(ports, one), port_row(ports, other)
+    if row is None or at_host is None or not ports.is_switch[row]:
+        return False
+    ends = [at_host, int(ports.other_end[at_host])]
+    hosts = [end for end in ends if end >= 0 and not ports.is_switch[end]]
+    leaves = [ports.host[end] for end in ends if end >= 0 and ports.is_switch[end]]
+    far = int(ports.other_end[row])
+    return bool(hosts and leaves) and far >= 0 and ports.host[far] == leaves[0]
+
+
 class Surroundings(msgspec.Struct, frozen=True, dict=True):
     """A job's place in the fabric: its hosts, its NICs' cables, and those its bytes cross."""
 

@@ -24,7 +24,7 @@ from alerts.finding import Finding
 from alerts.judge.attendance import doubt_of
 from alerts.judge.confidence import confidence
 from alerts.judge.kernel_words import kernel_words
-from alerts.judge.places import Surroundings, is_same, port_row, with_all_names
+from alerts.judge.places import Surroundings, feeds, is_same, port_row, with_all_names
 from alerts.judge.ruled_out import ruled_out
 from alerts.judge.sharing import shared_cable
 from alerts.judge.undecided import undecided_of
@@ -470,8 +470,9 @@ def is_effect(window: Window, case: Case, other: Case) -> bool:
     A stall without a culprit is the effect of a hang that has one, and a job that stands still, or
     what holds it up, gets no other verdict. A slow transfer without a culprit is the effect of any
     case with one in the same job; a network case on the same cable as one nearer to the root is its
-    effect, and so is a softer one that no job feels near a harder one. Ranks that slow transfers
-    end at are late for what follows: without a reason of their own that is an effect.
+    effect, and so is a softer one that no job feels near a harder one. Queues that no job feels are
+    the effect of trouble at a host that they lead to. Ranks that slow transfers end at are late for
+    what follows: without a reason of their own that is an effect.
     """
     share_a_job = bool(set(jobs_of(case)) & set(jobs_of(other)))
     is_place = is_same(window.ports, case.culprit, other.culprit)
@@ -488,10 +489,18 @@ def is_effect(window: Window, case: Case, other: Case) -> bool:
     if not is_network(other.root) or not is_network(case.root):
         is_late = share_a_job and case.is_bare and is_network(other.root)
         return is_late and is_at_the_end(window, case, other)
+    is_before = is_filled(case) and feeds(window.ports, case.culprit, other.culprit)
     is_deeper = root_rank(other.root) < root_rank(case.root)
     is_soft = case.root.cause.facts.is_soft and not case.symptoms
     touches = share_a_job or not case.symptoms
-    return is_deeper and (is_place or (touches and (is_soft or case.is_bare)))
+    return is_before or (is_deeper and (is_place or (touches and (is_soft or case.is_bare))))
+
+
+def is_filled(case: Case) -> bool:
+    """Whether it is a full queue, or drops in front of one, that no job's times show."""
+    root = case.root
+    drops = root.cause is Cause.LOSSY_LINK and root.reason is Reason.CONFIGURATION
+    return (drops or root.cause is Cause.CONGESTION) and not case.symptoms
 
 
 def standing(case: Case) -> int:

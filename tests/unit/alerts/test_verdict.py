@@ -200,6 +200,25 @@ def test_ranks_where_slow_transfers_end_are_late_by_them_unless_they_have_a_reas
     assert len(judge(ended_at(window, "node3"), [late, over])) == 2
 
 
+@pytest.mark.parametrize("cause", [Cause.CONGESTION, Cause.LOSSY_LINK])
+def test_a_queue_on_the_way_to_a_host_in_trouble_is_no_trouble_of_its_own(
+    window: Window, cause: Cause
+) -> None:
+    reason = Reason.CONFIGURATION if cause is Cause.LOSSY_LINK else Reason.NEIGHBOUR
+    alone = msgspec.structs.replace(window, jobs=())
+    at_host = found(window, cause, nic(2), reason=reason)
+    before, beside = (
+        found(window, cause, Culprit(switch="spine-0", switch_port=port), reason=reason)
+        for port in ("1", "3")
+    )
+    [only] = judge(alone, [at_host, before])
+    assert only.culprit.host == "node2"
+    assert len(judge(alone, [at_host, beside])) == 2
+    assert len(judge(alone, [before])) == 1
+    damaged = msgspec.structs.replace(before, cause=Cause.LOSSY_LINK, reason=Reason.CABLE)
+    assert "spine-0" in {one.culprit.switch for one in judge(alone, [at_host, damaged])}
+
+
 def test_a_machine_that_makes_nobody_late_is_no_verdict_unless_no_job_is_known(
     window: Window,
 ) -> None:
