@@ -110,13 +110,13 @@ def test_an_acknowledgement_comes_once_and_ends_there_as_here(stand: Stand) -> N
     assert stand.send("resolved") == "kept"
     assert stand.send("unacknowledged") == "kept"
     assert stand.send("priority_updated") == "ignored"
-    nobody = "no person (PagerDuty, pager)"
+    no_person = "no person (PagerDuty, pager)"
     assert stand.deeds() == [
         ("note", OWNER, "spare cable is in rack 12"),
         ("acknowledge", OWNER, ""),
         ("note", OWNER, "reassigned at PagerDuty to Bob Example"),
         ("note", OWNER, "resolved at PagerDuty; here it is open until its trouble is over"),
-        ("unacknowledge", nobody, ""),
+        ("unacknowledge", no_person, ""),
     ]
     story = stand.service.client.get(path).json()
     assert story["state"] == "open"

@@ -31,7 +31,7 @@ SILENT_SECONDS = 600.0
 """Agents report every five seconds."""
 NAMES_SHOWN = 5
 HOSTS_LOOKED_MAX = 1_000
-CLOCK_TODO = "synchronise both by NTP or PTP"
+CLOCK_ADVICE = "synchronise both by NTP or PTP"
 
 
 def look_at_store(settings: ServiceSettings, *, is_running: bool) -> Iterator[Look]:
@@ -82,9 +82,9 @@ def clocks_apart(subject: str, there_s: float) -> Look:
     apart = there_s - time.time()
     found = f"{apart:+.1f} s from this machine's"
     if abs(apart) > CLOCK_WRONG_SECONDS:
-        return wrong(subject, found, CLOCK_TODO)
+        return wrong(subject, found, CLOCK_ADVICE)
     if abs(apart) > CLOCK_APART_SECONDS:
-        return warning(subject, found, CLOCK_TODO)
+        return warning(subject, found, CLOCK_ADVICE)
     return ok(subject, found)
 
 
