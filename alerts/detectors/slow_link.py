@@ -99,6 +99,9 @@ LEAD, ENDS = 1.5, 2
 WITHOUT_LADDER_SIGMAS = 8.0
 """How clear times must be that no ladder supports. Small all-reduces of healthy jobs change between
 two paces, eight times apart; in parts of such a run nearly all of these were below 7.5."""
+STANDS_OUT_SIGMAS = 5.0
+"""Or so clear and `BRIEF_RATIO` times slower, for `OVER_SECONDS_MIN` and `MANY` operations: further
+than those two paces are apart. A NIC of 300 Mb/s had 6.4 and 15 times in a group of two."""
 LADDER_BELIEF_MIN = 0.6
 """Of a ladder beside times that are clear, but not so clear that they need none: behind slow NICs
 it was 0.87 and more; a small ring of four that fell back into its slower pace had 0.33."""
@@ -212,10 +215,19 @@ def is_explained(stretch: Stretch, ladder: Ladder | None, *, is_late: bool) -> b
     of doing the same (a tree, a processor's clock), so more is asked.
     """
     if ladder is None or stretch.ranks < RANKS_MIN:
-        return stretch.clarity >= WITHOUT_LADDER_SIGMAS
+        return is_clear_alone(stretch)
     if stretch.is_clear:
         return ladder.belief >= LADDER_BELIEF_MIN or stretch.clarity >= WITHOUT_LADDER_SIGMAS
     return is_of_one(ladder) and not is_late
+
+
+def is_clear_alone(stretch: Stretch) -> bool:
+    """Whether times need no ladder: they are beyond doubt, or far apart and so for long."""
+    is_long = (stretch.last_ns - stretch.since_ns) / NS >= OVER_SECONDS_MIN
+    is_far = stretch.clarity >= STANDS_OUT_SIGMAS and stretch.ratio >= BRIEF_RATIO
+    return stretch.clarity >= WITHOUT_LADDER_SIGMAS or (
+        is_far and is_long and len(stretch.slow) >= MANY
+    )
 
 
 def together(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
@@ -240,7 +252,9 @@ def episode_of(fabric: Fabric, seeds: Sequence[Stretch]) -> Episode:
     period_ns = (worst.last_ns - worst.since_ns) // len(worst.slow)
     wanted = {name for name in job.operations.communicators if crosses_network(job, name)}
     until_ns = window_end(job) if goes_on else last_ns + period_ns
-    company = company_in(job, since_ns, until_ns, wanted)
+    moved = float(job.operations.bus_bytes[worst.slow[0]])
+    pace = worst.excess_ns / moved if moved else math.inf
+    company = company_in(job, since_ns, until_ns, wanted, pace)
     rows = rows_of(fabric, {one.communicator for one in [*seeds, *company.slower]})
     votes = votes_of(job, [*seeds, *company.slower])
     return Episode(

@@ -42,6 +42,8 @@ DECIDED_MIN = 0.7
 """Below it, where verdicts stop being likely, a verdict names who else it may be and what would
 decide (`alerts.judge.undecided`)."""
 SEVERAL = 2
+ALIKE = 0.8
+"""Of the first suspect's share: one with more is accused as much, and the sentence says so."""
 
 
 def summary(verdict: Verdict) -> str:
@@ -56,7 +58,7 @@ def summary(verdict: Verdict) -> str:
     else:
         one, several = own.does or facts.does
         is_host = facts.family is Family.RANK and is_whole_host(culprits)
-        who = f"The ranks on {names(culprits)}" if is_host else capital(names(culprits))
+        who = f"The ranks on {names(culprits)}" if is_host else capital(either_of(verdict))
         sentence = f"{who} {several if is_host or len(culprits) > 1 else one}"
         if is_absent(verdict):
             sentence = f"{who}, of which nothing was read, may be what the job waits for"
@@ -67,6 +69,15 @@ def summary(verdict: Verdict) -> str:
         sentence += f", as far as {doubt.value:.0f} of {doubt.baseline:.0f} ranks show"
     effects = [words for words in (slower(verdict), cost(verdict.costs)) if words]
     return f"{sentence}{': ' if effects else ''}{', and '.join(effects)}."
+
+
+def either_of(verdict: Verdict) -> str:
+    """The culprits; or, where the evidence accuses others just as much, `one or the other`."""
+    suspects = verdict.undecided.suspects if verdict.undecided is not None else ()
+    alike = [one.name for one in suspects if one.share >= ALIKE * suspects[0].share]
+    if len(alike) < SEVERAL or verdict.accomplices:
+        return names((verdict.culprit, *verdict.accomplices))
+    return " or ".join((", ".join(alike[:-1]), alike[-1]))
 
 
 def is_whole_host(culprits: Sequence[Culprit]) -> bool:

@@ -422,11 +422,17 @@ class Company(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def company_in(
-    job: JobWindow, since_ns: int, last_ns: int, wanted: Collection[str] | None = None
+    job: JobWindow,
+    since_ns: int,
+    last_ns: int,
+    wanted: Collection[str] | None = None,
+    excess_per_byte: float = math.inf,
 ) -> Company:
     """Which communicators (of the wanted ones) were slower in this time, and which were not.
 
-    Less is asked for than of a stretch that had to be looked for: the time is given.
+    Less is asked for than of a stretch that had to be looked for: the time is given. One that moves
+    so little that what is slow (``excess_per_byte``: nanoseconds) would hardly show in it is not as
+    usual: it says nothing.
     """
     operations = job.operations
     kinds = sorted_kinds(operations)
@@ -445,7 +451,9 @@ def company_in(
         found = stretch_from(operations, kinds, kind, np.flatnonzero(chosen))
         is_noise = found.ratio < NOISE_RATIO and found.low_ns < found.usual_ns
         if is_noise or found.ratio < RATIO_MIN or found.excess_ns < EXCESS_NS_MIN:
-            calm.add(found.communicator)
+            moved = float(operations.bus_bytes[found.slow[0]])
+            if not moved or moved * excess_per_byte >= (NOISE_RATIO - 1.0) * found.usual_ns:
+                calm.add(found.communicator)
         elif found.low_ns >= found.usual_ns and len(found.slow) >= FEW_MIN:
             slower.append(found)
     calm -= {one.communicator for one in slower}

@@ -7,7 +7,8 @@ are looked for and the version is passed on. The stacks of each operation are no
 Facts that matter below: `time_discovered_*` are when a watchdog noticed, always late; a time that
 is not known is null in a pickle and 0 in JSON; `pg_status` is keyed by a number that only this
 process knows, and only its operations show the group of that number; an operation's ranks (`send
-0->3`) are ranks within its group.
+0->3`) are ranks within its group. Sends and receives of one batch (`batch_isend_irecv`) stay
+"scheduled" for ever: a last entry, `nccl:coalesced`, has the state and the times of all of them.
 """
 
 from __future__ import annotations
@@ -187,9 +188,12 @@ class DumpReader:
         if not isinstance(entries, list | tuple):
             raise ParseError("entries", f"a list was expected, not {type(entries).__name__}")
         self._rank = self._find_rank(entries[:ENTRIES_MAX])
+        batch_of, batches = find_batches(entries[:ENTRIES_MAX])
         for number, entry in enumerate(entries[:ENTRIES_MAX]):
+            if number in batches:
+                continue  # its sends and receives speak for it
             try:
-                record = self._read_entry(entry)
+                record = self._read_entry(entry, batch_of.get(number))
             except ParseError as error:
                 yield from self._count_error(f"entry {number}", error)
                 continue
@@ -287,9 +291,10 @@ class DumpReader:
 
     # Operations ------------------------------------------------------------------------------
 
-    def _read_entry(self, entry: object) -> Collective:
+    def _read_entry(self, entry: object, batch: Dump | None) -> Collective:
         if not isinstance(entry, dict):
             raise ParseError("", f"a dictionary was expected, not {type(entry).__name__}")
+        lasting = entry if batch is None else batch
         group = self._group_of(group_name(entry))
         if (number := entry.get("pg_id")) is not None:
             self._group_numbers.setdefault(group.name, check_number("pg_id", number))
@@ -298,12 +303,12 @@ class DumpReader:
         operation = find_operation(profiling_name)
         if operation is Operation.OTHER and is_p2p:
             operation = Operation.SEND_RECV
-        state = find_state(entry)
+        state = find_state(lasting)
         created_ns = find_time(entry, "time_created_ns")
         if created_ns is None:
             raise ParseError("time_created_ns", "is missing")
-        entry_ns = find_time(entry, "time_discovered_started_ns")
-        exit_ns = find_time(entry, "time_discovered_completed_ns")
+        entry_ns = find_time(lasting, "time_discovered_started_ns")
+        exit_ns = find_time(lasting, "time_discovered_completed_ns")
         if state is not State.COMPLETED:
             exit_ns = None
         if entry_ns is not None and exit_ns is not None and entry_ns > exit_ns:
@@ -319,7 +324,7 @@ class DumpReader:
             entry_ns=entry_ns,
             exit_ns=exit_ns,
             enqueue_ns=created_ns,
-            duration_ns=find_duration(entry),
+            duration_ns=find_duration(lasting),
             size_bytes=find_size(entry, operation),
             timing=Timing.DISCOVERED,
             state=state,
@@ -393,6 +398,37 @@ class DumpReader:
 
 
 STATUS = ("last_enqueued", "last_started", "last_completed")
+
+
+# Batches of sends and receives ------------------------------------------------------------------
+
+COALESCED = "nccl:coalesced"
+
+
+def find_batches(
+    entries: list[object] | tuple[object, ...],
+) -> tuple[dict[int, Dump], set[int]]:
+    """By a send's or receive's place the entry that ends its batch; and the places of those.
+
+    All of a batch have one group and one number of point-to-point calls, and PyTorch records the
+    entry that ends them right after them. A batch without that entry has not been launched.
+    """
+    batch_of: dict[int, Dump] = {}
+    batches: set[int] = set()
+    open_by_call: dict[tuple[str, object], list[int]] = {}
+    for place, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            continue
+        try:
+            call = group_name(entry), check_number("p2p_seq_id", entry.get("p2p_seq_id"))
+        except ParseError:
+            continue
+        if entry.get("is_p2p") is True:
+            open_by_call.setdefault(call, []).append(place)
+        elif entry.get("profiling_name") == COALESCED and (members := open_by_call.pop(call, [])):
+            batch_of |= dict.fromkeys(members, entry)
+            batches.add(place)
+    return batch_of, batches
 
 
 # Parts of an operation ---------------------------------------------------------------------------

@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from alerts.judge.words import UNSURE_MAX
 from collector.contract.verdict import Cause, Reason
 from tests.stands.diagnosing import ROOT, report_of
 
-RUNS = sorted((ROOT / "tests/fixtures/pipelines").glob("*/truth.json"))
+NIC = "context_net4"
+"""The run in which a NIC is slow, and no rank."""
+RUNS = [
+    path
+    for path in sorted((ROOT / "tests/fixtures/pipelines").glob("*/truth.json"))
+    if path.parent.name != NIC
+]
 STAGE = "stage"
 """The fault of a run in which one stage has more work than the others."""
 
@@ -42,3 +49,15 @@ def test_what_it_costs_is_what_the_steps_took_longer() -> None:
     assert cost.step_seconds_without is not None
     assert cost.step_seconds > 2 * healthy
     assert healthy / 2 < cost.step_seconds_without < 2 * healthy
+
+
+@pytest.mark.slow
+def test_a_slow_nic_in_a_group_of_two_makes_both_ends_suspects_and_accuses_neither() -> None:
+    """The gradients of ranks 0 and 4 take 30 times as long; small operations of all hardly do."""
+    (verdict,) = report_of(ROOT / "tests/fixtures/pipelines" / NIC).verdicts
+    assert verdict.cause is Cause.SLOW_LINK
+    assert verdict.confidence <= UNSURE_MAX
+    assert verdict.undecided is not None
+    assert sorted(one.culprit.rank or 0 for one in verdict.undecided.suspects) == [0, 4]
+    assert "rank 0" in verdict.summary.lower()
+    assert " or rank 4" in verdict.summary

@@ -34,6 +34,8 @@ HAS_IP = shutil.which("ip") is not None
 INTERFACE = namespaces.INTERFACE if HAS_IP else "lo"
 
 LATE = {"sleep_ms": 6.0}
+INTERLEAVED = {"stages": 4, "chunks": 2}
+CONTEXT = {"stages": 4, "context": True}
 ASKED = {"stages": 1, "steps": 200, "pause_ms": 50, "timeout_s": 40, "ras": [0, 3, 6]}
 """Runs of which some ranks' RAS is asked while they last."""
 RUNS: dict[str, dict[str, Any]] = {
@@ -49,6 +51,16 @@ RUNS: dict[str, dict[str, Any]] = {
     "one_f_one_b_healthy": {"stages": 4, "batched": True},
     "one_copy_late3": {"fault": "late", "ranks": [3], "stages": 8, **LATE},
     "one_copy_healthy": {"stages": 8},
+    "interleaved_healthy": INTERLEAVED,
+    "interleaved_late5": {"fault": "late", "ranks": [5], **INTERLEAVED, **LATE},
+    "interleaved_late0": {"fault": "late", "ranks": [0], **INTERLEAVED, **LATE},
+    "interleaved_gpu2": {"fault": "compute", "ranks": [2], "times": 3, **INTERLEAVED},
+    "interleaved_net4": {"fault": "net", "ranks": [4], "rate": "300mbit", **INTERLEAVED},
+    "context_healthy": CONTEXT,
+    "context_late3": {"fault": "late", "ranks": [3], **CONTEXT, **LATE},
+    "context_gpu6": {"fault": "compute", "ranks": [6], "times": 3, **CONTEXT},
+    "context_net4": {"fault": "net", "ranks": [4], "rate": "300mbit", **CONTEXT},
+    "context_eight_late1": {"fault": "late", "ranks": [1], "context": True, "stages": 8, **LATE},
     "ring_never_enters3": {"fault": "absent", "ranks": [3], "stages": 1, "timeout_s": 8},
     "ring_mismatch5": {"fault": "mismatch", "ranks": [5], "stages": 1, "timeout_s": 8},
     "ring_size5": {"fault": "size", "ranks": [5], "stages": 1, "timeout_s": 8},
@@ -61,6 +73,10 @@ RUNS: dict[str, dict[str, Any]] = {
     "ras_skips5": {"fault": "skips", "ranks": [5], **ASKED},
     "ras_mismatch5": {"fault": "mismatch", "ranks": [5], **ASKED},
     "ras_pipeline_stopped1": {"fault": "stopped", "ranks": [1], **ASKED, "stages": 4},
+    "batched_stopped1": {"fault": "absent", "ranks": [1], "batched": True, "timeout_s": 8},
+    "batched_killed6": {"fault": "killed", "ranks": [6], "batched": True, "timeout_s": 8},
+    "interleaved_stopped5": {"fault": "absent", "ranks": [5], **INTERLEAVED, "timeout_s": 8},
+    "context_stopped2": {"fault": "absent", "ranks": [2], **CONTEXT, "timeout_s": 8},
     "ring_oom4": {"fault": "oom", "ranks": [4], "stages": 1, "timeout_s": 8},
 }
 

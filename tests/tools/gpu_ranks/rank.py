@@ -8,12 +8,16 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from tests.tools.gpu_ranks.schedules import interleaving
 
 PLAN: dict[str, Any] = json.loads(os.environ["PLAN"])
 FOLDER = Path(os.environ["FOLDER"])
@@ -31,6 +35,10 @@ PAUSE_SECONDS = PLAN.get("pause_ms", 0.0) / 1e3
 STAGES = int(PLAN.get("stages", 4))
 COPIES = WORLD // STAGES
 STAGE, COPY = RANK % STAGES, RANK // STAGES
+CHUNKS = int(PLAN.get("chunks", 1))
+"""Parts of the model in each stage: more than one is an interleaved pipeline."""
+LAYERS = 2
+"""Layers of attention in a job with context parallelism."""
 FAULT, CULPRITS = PLAN.get("fault", ""), PLAN.get("ranks", [])
 IS_CULPRIT = RANK in CULPRITS
 
@@ -75,15 +83,20 @@ class Ranks:
         dist.recv(self.inbox, COPY * STAGES + stage)
 
     def exchange(self, send_to: int | None, receive_from: int | None) -> None:
-        """Both at once, in the pipeline's own communicator, as Megatron does it."""
-        first, wanted = COPY * STAGES, []
-        if send_to is not None:
-            wanted.append(dist.P2POp(dist.isend, self.message, first + send_to, self.pipeline))
-        if receive_from is not None:
-            wanted.append(dist.P2POp(dist.irecv, self.inbox, first + receive_from, self.pipeline))
-        if wanted:
-            for work in dist.batch_isend_irecv(wanted):
-                work.wait()
+        self.exchange_all(
+            [] if send_to is None else [send_to], [] if receive_from is None else [receive_from]
+        )
+
+    def exchange_all(self, send_to: list[int], receive_from: list[int]) -> None:
+        for work in self.begin(send_to, receive_from):
+            work.wait()
+
+    def begin(self, send_to: list[int], receive_from: list[int]) -> list[dist.Work]:
+        """All at once, in the pipeline's own communicator, as Megatron does it."""
+        first, group = COPY * STAGES, self.pipeline
+        wanted = [dist.P2POp(dist.isend, self.message, first + one, group) for one in send_to]
+        wanted += [dist.P2POp(dist.irecv, self.inbox, first + one, group) for one in receive_from]
+        return list(dist.batch_isend_irecv(wanted)) if wanted else []
 
 
 def lengths(step: int) -> list[float]:
@@ -132,6 +145,26 @@ def one_forward_one_backward(ranks: Ranks, *, is_on: bool) -> None:
         ranks.exchange(before, None)
 
 
+def interleaved(ranks: Ranks, *, is_on: bool) -> None:
+    """The last stage passes its first part's output on to the first stage's second part."""
+    for each in interleaving(STAGE, STAGES, CHUNKS, MICRO_BATCHES):
+        if isinstance(each, float):
+            ranks.compute(each * PRODUCTS / CHUNKS, is_on=is_on)
+        else:
+            ranks.exchange_all(*each)
+
+
+def blocks_round_a_ring(ranks: Ranks, *, is_on: bool) -> None:
+    """Context parallelism: keys and values of a sequence's parts go round while each is used."""
+    after, before = (STAGE + 1) % STAGES, (STAGE - 1) % STAGES
+    for products in (PRODUCTS,) * LAYERS + (2 * PRODUCTS,) * LAYERS:
+        for block in range(STAGES):
+            passed = [] if block == STAGES - 1 else ranks.begin([after], [before])
+            ranks.compute(products / 2, is_on=is_on)
+            for work in passed:
+                work.wait()
+
+
 def broken(ranks: Ranks, step: int) -> None:
     """What ends or stops a rank, in the middle of the run."""
     if not IS_CULPRIT or step != STEPS // 2:
@@ -175,7 +208,11 @@ def one_step(ranks: Ranks, step: int, *, is_on: bool) -> None:
             dist.all_reduce(ranks.gradient)
         dist.all_gather_into_tensor(ranks.gathered, ranks.small)
         return
-    if PLAN.get("batched"):
+    if PLAN.get("context"):
+        blocks_round_a_ring(ranks, is_on=is_on)
+    elif CHUNKS > 1:
+        interleaved(ranks, is_on=is_on)
+    elif PLAN.get("batched"):
         one_forward_one_backward(ranks, is_on=is_on)
     else:
         all_forward_all_backward(ranks, step, is_on=is_on)

@@ -1,5 +1,7 @@
 """Cuts a recorded run's profiler traces down to a fixture: NCCL's kernels, around the fault.
 
+Where sends and receives are batched, other kernels stay, too: they show which rank computes.
+
     python3 -m tests.tools.gpu_ranks.trim RUN FIXTURE [BEFORE_SECONDS AFTER_SECONDS]
 
 What is kept is what the profiler wrote of it, without paths of the machine; everything else is left
@@ -27,28 +29,40 @@ def main() -> int:
         trace = json.loads(gzip.decompress(path.read_bytes()))
         base = int(trace.get("baseTimeNanoseconds", 0))
         window = ((from_ns - base) / NS_PER_US, (to_ns - base) / NS_PER_US)
-        trace["traceEvents"] = [one for one in trace["traceEvents"] if is_kept(one, window)]
+        is_batched = "chunks" in truth or "context" in truth
+        trace["traceEvents"] = [
+            one for one in trace["traceEvents"] if is_kept(one, window, is_batched=is_batched)
+        ]
         trace.pop("traceName", None)
         for one in trace["traceEvents"]:
             if one.get("name") == "process_name":  # with the machine's paths
                 one["args"]["name"] = "python3"
         text = json.dumps(trace, separators=(",", ":")).encode()
         (fixture / "kineto" / path.name).write_bytes(gzip.compress(text, 9, mtime=0))
-    kept = ("fault", "ranks", "stages", "step_ms", "fault_on_ns", "fault_off_ns")
+    kept = (
+        "fault",
+        "ranks",
+        "stages",
+        "chunks",
+        "context",
+        "step_ms",
+        "fault_on_ns",
+        "fault_off_ns",
+    )
     small = {name: truth[name] for name in kept if name in truth}
     (fixture / "truth.json").write_text(json.dumps(small) + "\n", "utf-8")
     return 0
 
 
-def is_kept(event: dict[str, Any], window: tuple[float, float]) -> bool:
+def is_kept(event: dict[str, Any], window: tuple[float, float], *, is_batched: bool) -> bool:
     if event.get("ph") == "M":
         return True
     if not window[0] <= event.get("ts", 0) <= window[1]:
         return False
     kind, name = event.get("cat"), event.get("name", "")
-    return (kind == "kernel" and "nccl" in name) or (
-        kind == "cpu_op" and name == "record_param_comms"
-    )
+    if kind == "kernel":
+        return is_batched or "nccl" in name
+    return kind == "cpu_op" and name == "record_param_comms"
 
 
 if __name__ == "__main__":

@@ -110,6 +110,43 @@ def test_a_coalesced_point_to_point_is_send_recv() -> None:
     assert one(profiling_name="nccl:coalesced", is_p2p=True).operation is Operation.SEND_RECV
 
 
+def batch(number: int, **ends: object) -> list[dict[str, Any]]:
+    """What PyTorch 2.11 records of one `batch_isend_irecv`: its members never end by themselves."""
+    waits = {"state": "scheduled", "time_discovered_completed_ns": None}
+    waits |= {"time_discovered_started_ns": None, "p2p_seq_id": number}
+    return [
+        entry(profiling_name="nccl:send 1->2", is_p2p=True, **waits),
+        entry(profiling_name="nccl:recv 1<-0", is_p2p=True, **waits),
+        entry(profiling_name="nccl:coalesced", is_p2p=False, input_sizes=[], **(waits | ends)),
+    ]
+
+
+def test_a_batch_of_messages_ends_with_its_last_entry() -> None:
+    ended = {"state": "completed", "time_discovered_started_ns": 7, "duration_ms": 3.5}
+    ended["time_discovered_completed_ns"] = 9
+    records = parse(dump(*batch(11, **ended), *batch(12)))
+    messages = [each for each in records if isinstance(each, Collective)]
+    assert [(each.sequence, str(each.state), each.exit_ns) for each in messages] == [
+        (11, "completed", 9),
+        (11, "completed", 9),
+        (12, "scheduled", None),
+        (12, "scheduled", None),
+    ]
+    assert {each.duration_ns for each in messages[:2]} == {3_500_000}
+    assert "2 operations pending" in next(
+        each.message for each in records if isinstance(each, Event)
+    )
+
+
+def test_what_ends_a_batch_of_another_number_or_group_ends_nothing_else() -> None:
+    ended = {"state": "completed", "time_discovered_completed_ns": 9, "is_p2p": False}
+    ended["profiling_name"] = "nccl:coalesced"
+    message = batch(11)[0]
+    of_others = [entry(**ended, p2p_seq_id=10), entry(**ended, collective_seq_id=3, p2p_seq_id=0)]
+    messages = [each for each in parse(dump(message, *of_others)) if isinstance(each, Collective)]
+    assert [str(each.state) for each in messages] == ["scheduled", "completed", "completed"]
+
+
 def test_point_to_point_has_its_own_sequence_and_a_peer() -> None:
     found = one(profiling_name="nccl:send 1->2", is_p2p=True, p2p_seq_id=3)
     assert (found.sequence, found.peer) == (3, 2)
