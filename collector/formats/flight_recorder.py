@@ -28,6 +28,7 @@ from collector.contract.model import Event
 from collector.contract.records import NUMBER_MAX
 from collector.formats import Origin, Record
 from collector.parsing.plain_pickle import INSTRUCTIONS_MAX, PROTOCOLS, load_beginning
+from collector.parsing.torch_calls import find_batches
 from collector.parsing.torch_words import OF_OUTPUT, element_bytes, find_operation
 
 DUMP_BYTES_MAX = 64 << 20
@@ -398,37 +399,6 @@ class DumpReader:
 
 
 STATUS = ("last_enqueued", "last_started", "last_completed")
-
-
-# Batches of sends and receives ------------------------------------------------------------------
-
-COALESCED = "nccl:coalesced"
-
-
-def find_batches(
-    entries: list[object] | tuple[object, ...],
-) -> tuple[dict[int, Dump], set[int]]:
-    """By a send's or receive's place the entry that ends its batch; and the places of those.
-
-    All of a batch have one group and one number of point-to-point calls, and PyTorch records the
-    entry that ends them right after them. A batch without that entry has not been launched.
-    """
-    batch_of: dict[int, Dump] = {}
-    batches: set[int] = set()
-    open_by_call: dict[tuple[str, object], list[int]] = {}
-    for place, entry in enumerate(entries):
-        if not isinstance(entry, dict):
-            continue
-        try:
-            call = group_name(entry), check_number("p2p_seq_id", entry.get("p2p_seq_id"))
-        except ParseError:
-            continue
-        if entry.get("is_p2p") is True:
-            open_by_call.setdefault(call, []).append(place)
-        elif entry.get("profiling_name") == COALESCED and (members := open_by_call.pop(call, [])):
-            batch_of |= dict.fromkeys(members, entry)
-            batches.add(place)
-    return batch_of, batches
 
 
 # Parts of an operation ---------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 All ranks of a group must make the same calls in the same order. A call here is everything that must
 be equal: the operation, the number of elements and their type. Shapes may differ, and sizes of
 operations whose ranks give different amounts are left out. Calls that were put together (coalesced)
-share one number and are compared together.
+share one number and are compared together. Sends and receives that were put together are no calls
+of all ranks: what ends them is left out as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 CALLS_MAX = 200_000
@@ -19,6 +20,10 @@ UNEVEN = ("alltoall", "all_to_all", "gather", "scatter", "send", "recv", "coales
 """Operations, by the beginning of their name, whose ranks may give different amounts."""
 TORCH = ("-packages/torch/", "/torch/distributed/", "<frozen ")
 """Frames of the framework itself: not where the program calls."""
+
+
+COALESCED = "nccl:coalesced"
+Entry = Mapping[str, object]
 
 
 class Call(NamedTuple):
@@ -39,9 +44,10 @@ def calls_of(dump: Mapping[str, object]) -> list[Call]:
     if not isinstance(entries, list | tuple):
         return []
     merged: dict[tuple[str, int], Call] = {}
-    for entry in entries[:CALLS_MAX]:
+    _, batches = find_batches(entries[:CALLS_MAX])
+    for place, entry in enumerate(entries[:CALLS_MAX]):
         call = call_of(entry) if isinstance(entry, dict) else None
-        if call is None:
+        if call is None or place in batches:
             continue
         key = call.group, call.sequence
         known = merged.get(key)
@@ -50,6 +56,35 @@ def calls_of(dump: Mapping[str, object]) -> list[Call]:
             call = known._replace(words=words, is_done=known.is_done and call.is_done)
         merged[key] = call
     return sorted(merged.values(), key=lambda call: (call.group, call.sequence))
+
+
+def find_batches(entries: Sequence[object]) -> tuple[dict[int, Entry], set[int]]:
+    """By a send's or receive's place the entry that ends its batch; and the places of those.
+
+    All of a batch have one group and one number of point-to-point calls, and PyTorch (2.11) records
+    the entry that ends them right after them. A batch without that entry has not been launched. The
+    recorder is a ring: what ends a batch may be left of it alone, first of its group.
+    """
+    batch_of: dict[int, Entry] = {}
+    batches: set[int] = set()
+    open_by_call: dict[tuple[str, int], list[int]] = {}
+    groups: set[str] = set()
+    for place, entry in enumerate(entries):
+        pair = entry.get("process_group") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(pair, list | tuple) or not pair:
+            continue
+        group, number = pair[0], entry.get("p2p_seq_id")
+        if not isinstance(group, str) or type(number) is not int:
+            continue
+        if entry.get("is_p2p") is True:
+            open_by_call.setdefault((group, number), []).append(place)
+        elif entry.get("profiling_name") == COALESCED and number > 0:
+            members = open_by_call.pop((group, number), [])
+            batch_of |= dict.fromkeys(members, entry)
+            if members or group not in groups or entry.get("collective_seq_id") == 0:
+                batches.add(place)
+        groups.add(group)
+    return batch_of, batches
 
 
 def call_of(entry: Mapping[str, object]) -> Call | None:

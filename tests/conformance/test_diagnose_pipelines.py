@@ -61,3 +61,14 @@ def test_a_slow_nic_in_a_group_of_two_makes_both_ends_suspects_and_accuses_neith
     assert sorted(one.culprit.rank or 0 for one in verdict.undecided.suspects) == [0, 4]
     assert "rank 0" in verdict.summary.lower()
     assert " or rank 4" in verdict.summary
+
+
+@pytest.mark.parametrize(("run", "rank"), [("batched_stopped1", 1), ("interleaved_stopped5", 5)])
+def test_who_holds_up_a_pipeline_of_batched_messages_is_named_by_dumps_alone(
+    run: str, rank: int
+) -> None:
+    """Members of batches stay scheduled for ever: those that ended must not look pending."""
+    (verdict,) = report_of(ROOT / "tests/fixtures/pipelines" / run).verdicts
+    assert (verdict.cause, verdict.culprit.rank) == (Cause.HANG, rank)
+    assert verdict.confidence > UNSURE_MAX
+    assert not any("coalesced" in one.text for one in verdict.evidence)

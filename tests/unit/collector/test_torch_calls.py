@@ -70,3 +70,14 @@ def test_what_is_not_understood_is_left_out() -> None:
     assert words(frames=[{"filename": 1}, "x"]) == words()
     assert calls_of({}) == []
     assert calls_of({"entries": "x"}) == []
+
+
+def test_what_ends_a_batch_of_messages_is_no_call_either() -> None:
+    """Also where the ring has lost the messages themselves, and not where collectives are ended."""
+    message = entry(profiling_name="nccl:send 0->1", is_p2p=True, p2p_seq_id=4)
+    ends = entry(profiling_name="nccl:coalesced", p2p_seq_id=4)
+    assert calls_of({"entries": [message, ends]}) == []
+    assert calls_of({"entries": [ends]}) == []
+    of_collectives = entry(profiling_name="nccl:coalesced", p2p_seq_id=4, collective_seq_id=8)
+    called = calls_of({"entries": [entry(p2p_seq_id=4), of_collectives]})
+    assert [call.sequence for call in called] == [7, 8]
