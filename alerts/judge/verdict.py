@@ -255,7 +255,7 @@ def slight_cases(
     """Ranks that are too little late to be accused by that, where their machine says why.
 
     Two witnesses that know nothing of each other: a job's times, and readings of the very host or
-    GPU, which began together.
+    GPU, which began together and last together.
     """
     cases = []
     for symptom in findings:
@@ -274,6 +274,7 @@ def slight_cases(
             and one.cause.facts.family is Family.RANK
             and one.strength >= ALONE_STRENGTH_MIN
             and abs(one.since_ns - symptom.since_ns) <= TOGETHER_NS
+            and lasts_with(one, symptom)
             and is_same(window.ports, one.culprit, symptom.culprit)
         ]
         if reasons:
@@ -284,6 +285,17 @@ def slight_cases(
                 culprit = Culprit(job=culprit.job, host=culprit.host)
             cases.append(Case(root=symptom, culprit=culprit, symptoms=[symptom], support=reasons))
     return cases
+
+
+def lasts_with(reason: Finding, symptom: Finding) -> bool:
+    """Whether a reason is there for most of the lateness, or still.
+
+    One pause of a loader, and sequences that happen to be long for minutes after it, are two things
+    of which neither is a fault.
+    """
+    common = min(reason.last_ns, symptom.last_ns) - max(reason.since_ns, symptom.since_ns)
+    is_there = reason.last_ns >= symptom.last_ns - TOGETHER_NS
+    return is_there or 2 * common >= symptom.last_ns - symptom.since_ns
 
 
 def is_clear(finding: Finding) -> bool:

@@ -8,6 +8,7 @@ from alerts.detectors.slight_lateness import STRENGTH, detect
 from alerts.finding import Finding
 from alerts.judge.verdict import STRENGTH_MIN, judge
 from alerts.window.model import JobWindow
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.unit.alerts.test_straggler import extra
 from tests.worlds.late_jobs import make_job, make_window
@@ -52,6 +53,20 @@ def test_a_machine_that_says_why_is_the_second_witness() -> None:
     assert 0.5 < verdicts[0].confidence < 0.9
     assert judge(window, [finding, stalled(finding, "node1")]) == []
     assert judge(window, [finding, stalled(finding, "node2", earlier_ns=span_of(job))]) == []
+
+
+@pytest.mark.parametrize(("share", "is_said"), [(0.05, False), (0.6, True)])
+def test_a_machine_that_said_why_for_a_moment_explains_no_minutes(
+    share: float, *, is_said: bool
+) -> None:
+    """A loader paused once, and uneven sequences made its host late for two minutes after that."""
+    window = make_window(make_job(extra_ms=extra({4: 4.0, 5: 4.0})))
+    (late,) = detect(window)
+    late = msgspec.structs.replace(late, since_ns=late.last_ns - 120 * NS)
+    paused = stalled(late, "node2")
+    ended_ns = late.since_ns + round(share * 120 * NS)
+    paused = msgspec.structs.replace(paused, last_ns=ended_ns, until_ns=ended_ns)
+    assert bool(judge(window, [late, paused])) == is_said
 
 
 def span_of(job: JobWindow) -> int:
