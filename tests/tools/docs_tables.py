@@ -11,8 +11,11 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -118,6 +121,68 @@ def sources() -> str:
         first = (module.__doc__ or "").split("\n\n")[0]
         rows.append([f"`{name}`", first])
     return table(["source", "what it reads"], rows)
+
+
+PROOFS = {
+    "captured": "captured by us",
+    "document": "made from a document, or from sources of the program",
+    "hand": "made by hand",
+}
+"""How a fixture came to be: the last line of its ORIGIN."""
+ORIGINS = ROOT / "tests/fixtures"
+
+
+class Origin(NamedTuple):
+    """One fixture of a source or a format."""
+
+    subject: str
+    models: str
+    proof: str
+
+
+def origins(room: str) -> list[Origin]:
+    """Fixtures of `sources` or `formats`, in order; ValueError names one without a proof."""
+    found = []
+    for file in sorted((ORIGINS / room).glob("*/*/ORIGIN")):
+        *lines, last = file.read_text("utf-8").strip().splitlines()
+        proof = last.removeprefix("Proof: ")
+        if proof not in PROOFS:
+            raise ValueError(f"{file.relative_to(ROOT)}: the last line is not Proof: and a word")
+        text = " ".join(" ".join(lines).removeprefix("Models: ").split())
+        first = re.split(r"(?<=[a-z0-9)`])[.;:] ", text, maxsplit=1)[0].rstrip(".")
+        found.append(Origin(file.parents[1].name, first, PROOFS[proof]))
+    return found
+
+
+def sources_proven() -> str:
+    """Every source, what it was held against, and how each of its fixtures came to be."""
+    proven = tomllib.loads((ORIGINS / "sources/proven.toml").read_text("utf-8"))
+    named = {
+        name: proven.get(name, {}).get("against", "nothing but its fixtures") for name in discover()
+    }
+    if strange := sorted(proven.keys() - named.keys()):
+        raise ValueError(f"proven.toml: {strange[0]} is no source")
+    fixtures = origins("sources")
+    rows = [
+        [f"`{name}`", against, counted_proofs(one.proof for one in fixtures if one.subject == name)]
+        for name, against in named.items()
+    ]
+    return table(["source", "held against", "fixtures"], rows)
+
+
+def counted_proofs(proofs: Iterable[str]) -> str:
+    counted = sorted(Counter(proofs).items())
+    return ", ".join(f"{count} {proof}" for proof, count in counted) or "none"
+
+
+def fixtures_proven() -> str:
+    """Every fixture of a source or a format: what it models, and how it came to be."""
+    rows = [
+        [f"`{one.subject}`", cell_text(one.models), one.proof]
+        for room in ("sources", "formats")
+        for one in origins(room)
+    ]
+    return table(["source or format", "fixture models", "how it was made"], rows)
 
 
 def service_limits() -> str:
@@ -302,6 +367,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "agent-settings": agent_settings,
     "source-settings": source_settings,
     "sources": sources,
+    "sources-proven": sources_proven,
+    "fixtures-proven": fixtures_proven,
     "service-limits": service_limits,
     "http-paths": http_paths,
     "causes": causes,

@@ -112,9 +112,9 @@ since = "0.1.0"
 CASES = {
     f"tests/fixtures/sources/entropy/{name}": text
     for name, text in {
-        "whole/ORIGIN": "Models: Linux 6.8. Written by hand.\n",
+        "whole/ORIGIN": "Models: Linux 6.8.\nProof: hand\n",
         "whole/tree/proc/sys/kernel/random/entropy_avail": "256\n",
-        "broken/ORIGIN": "Models: a kernel whose file holds no number. Written by hand.\n",
+        "broken/ORIGIN": "Models: a kernel whose file holds no number.\nProof: hand\n",
         "broken/tree/proc/sys/kernel/random/entropy_avail": "many\n",
     }.items()
 }
