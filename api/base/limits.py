@@ -34,6 +34,10 @@ HEADER_SECONDS: Final = 10.0
 HEADER_BYTES_MAX: Final = 64 << 10
 """A request's headers; browsers send a few thousand bytes. → the connection ends"""
 
+GRPC_REQUESTS_MAX: Final = 256
+"""Requests over gRPC that are under way at once, of a process: 16 MiB each at most, and all bytes
+together are bounded as those over HTTP. → RESOURCE_EXHAUSTED"""
+
 CONNECTIONS_MAX: Final = 16_384
 """Connections at once: agents of 10,000 hosts, with room for people; 50 kB each. → 503, it ends"""
 

@@ -59,6 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as held:
         workers = settings.worker_count
         sockets = [held.enter_context(one) for one in claim(*settings.address, shared=workers > 0)]
+        if settings.otlp_grpc_listen:  # grpcio binds it later: what is taken is said now
+            for one in claim(*settings.grpc_address):
+                one.close()
         held.enter_context(prepare_data(settings.data_path))
         if workers:
             return run_processes(settings, sockets)

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import clickhouse_connect.driver.client  # noqa: F401 - now, while nothing collects garbage
 import msgspec
@@ -31,6 +32,9 @@ from api.http.tls import Certificate
 from api.http.wiring import wire
 from api.http.works import at_work
 from collector.contract.errors import StoreError
+
+if TYPE_CHECKING:
+    from api.http.grpc_door import GrpcDoor
 
 log = logging.getLogger(__name__)
 
@@ -64,16 +68,20 @@ class Server(uvicorn.Server):
         end_streams: Callable[[], None],
         certificate: Certificate | None,
         when_ready: Callable[[], None] = lambda: None,
+        grpc_door: GrpcDoor | None = None,
     ) -> None:
         super().__init__(config)
         self._end_streams = end_streams
         self._certificate = certificate
         self._when_ready = when_ready
+        self._grpc_door = grpc_door
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then tell those that wait for it."""
         await super().startup(sockets)
         if self.started:
+            if self._grpc_door is not None:
+                await self._grpc_door.open()
             self._when_ready()
 
     async def on_tick(self, counter: int) -> bool:
@@ -84,6 +92,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._end_streams()
+        if self._grpc_door is not None:
+            await self._grpc_door.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -153,10 +163,21 @@ def serve_http(
         settings.data_path,
     )
     try:
-        Server(config, context_of(app).end_streams, certificate, when_ready).run(sockets)
+        door = grpc_door_of(app, settings, is_shared=bool(duties.name))
+        Server(config, context_of(app).end_streams, certificate, when_ready, door).run(sockets)
     finally:
         log.info("stopped; everything acknowledged is stored")
     return context_of(app).supervisor.broken
+
+
+def grpc_door_of(app: FastAPI, settings: ServiceSettings, *, is_shared: bool) -> GrpcDoor | None:
+    """None where OTLP comes over HTTP alone: then grpcio is not imported, which takes 20 MB."""
+    if not settings.otlp_grpc_listen:
+        return None
+    from api.http.grpc_door import GrpcDoor  # noqa: PLC0415
+
+    files = settings.tls_certificate, settings.tls_key
+    return GrpcDoor(app, settings.otlp_grpc_listen, files, is_shared=is_shared)
 
 
 def work_only(
@@ -189,7 +210,7 @@ def certificate_of(settings: ServiceSettings) -> Certificate | None:
         log.warning(
             "no TLS on %s: tokens can be read on the way; set tls_certificate and tls_key, or put "
             "a proxy that speaks TLS before it",
-            settings.listen,
+            settings.reachable.rpartition(" ")[2],
         )
     return None
 

@@ -86,6 +86,22 @@ SENDER_BUDGETS_MAX = 1e6
 """Past it there is nothing to bound."""
 
 
+GRPC_LISTEN, GRPC_EXAMPLE = "otlp_grpc_listen", "0.0.0.0:4317"
+
+
+def address_of(setting: str, value: str, example: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT; SettingsError names the setting."""
+    host, _, port = value.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or int(port) >= 1 << 16:
+        raise SettingsError(f"{setting} is {value!r}; write HOST:PORT, as {example}")
+    return host, int(port)
+
+
+def is_loopback_host(host: str) -> bool:
+    return host == "localhost" or (is_ip(host) and ipaddress.ip_address(host).is_loopback)
+
+
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set; the same names in the file, the environment and as flags."""
 
@@ -93,6 +109,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Folder of the embedded store and inventory."""
     listen: str = "127.0.0.1:9700"
     """Loopback, so that an install without a token is reachable from this machine only."""
+    otlp_grpc_listen: str = ""
+    """Where OTLP over gRPC is taken, as 0.0.0.0:4317; the certificate and the tokens are those of
+    ``listen``. Empty: over HTTP alone."""
     store: str = ""
     """Telemetry: chdb:///path or clickhouse://user:password@host:8123/database?cluster=name.
     Empty: chDB below ``data``."""
@@ -215,11 +234,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def address(self) -> tuple[str, int]:
-        host, _, port = self.listen.rpartition(":")
-        host = host.strip("[]")
-        if not host or not port.isdecimal() or int(port) >= 1 << 16:
-            raise SettingsError(f"listen is {self.listen!r}; write HOST:PORT, as 127.0.0.1:9700")
-        return host, int(port)
+        return address_of("listen", self.listen, "127.0.0.1:9700")
+
+    @property
+    def grpc_address(self) -> tuple[str, int]:
+        return address_of(GRPC_LISTEN, self.otlp_grpc_listen, GRPC_EXAMPLE)
 
     @property
     def public_url(self) -> str:
@@ -229,16 +248,22 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def is_loopback(self) -> bool:
-        host = self.address[0]
-        if host == "localhost":
-            return True
-        return is_ip(host) and ipaddress.ip_address(host).is_loopback
+        return not self.reachable
+
+    @property
+    def reachable(self) -> str:
+        """The first setting by which others can reach the service, and its value; empty: none."""
+        if not is_loopback_host(self.address[0]):
+            return f"listen is {self.listen}"
+        if self.otlp_grpc_listen and not is_loopback_host(self.grpc_address[0]):
+            return f"{GRPC_LISTEN} is {self.otlp_grpc_listen}"
+        return ""
 
     @property
     def token_need(self) -> str:
         """Why a request needs a token; empty: it does not."""
-        if not self.is_loopback:
-            return f"listen is {self.listen}, which others can reach"
+        if reachable := self.reachable:
+            return f"{reachable}, which others can reach"
         if self.require_tokens:
             return "require_tokens is set"
         return "token_file is set" if self.token_file else ""
@@ -288,7 +313,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def check(self) -> None:
         """Raise SettingsError for settings that cannot work, before anything is opened."""
-        _ = self.address
+        _ = self.address, self.reachable
         self._check_processes()
         if self.token_file:
             read_token_file(Path(self.token_file))
@@ -334,6 +359,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise SettingsError(
                 f"role is evaluate and workers {self.workers}: of any number one would evaluate;"
                 " leave workers out"
+            )
+        if self.otlp_grpc_listen and self.role not in {Role.ALL, Role.INGEST}:
+            raise SettingsError(
+                f"{GRPC_LISTEN} is set and role is {self.role}, which takes no telemetry; leave it"
+                " out, or set it where role is ingest"
             )
         if self.role == Role.ALL:
             return

@@ -95,6 +95,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"listen": "127.0.0.1:65536"}, "write HOST:PORT"),
         ({"listen": "127.0.0.1:x"}, "write HOST:PORT"),
         ({"listen": "127.0.0.1:²"}, "write HOST:PORT"),
+        ({"otlp_grpc_listen": "4317"}, "otlp_grpc_listen is '4317'; write HOST:PORT"),
+        ({"otlp_grpc_listen": "[::]:4317", "role": "query"}, "which takes no telemetry"),
         ({"tls_key": "k"}, "go together"),
         ({"tls_certificate": "c"}, "go together"),
         ({"retention_days": {"samples": 0}}, "retention_days.samples is 0; between 1 and 3650"),
@@ -122,6 +124,13 @@ def test_who_can_be_reached_by_others_asks_for_tokens(host: str) -> None:
     settings = load_service_settings(None, {"listen": f"{host}:9700"}, {})
     assert settings.token_need
     assert not settings.is_loopback
+
+
+def test_an_address_for_grpc_that_others_can_reach_asks_for_tokens() -> None:
+    given = {"otlp_grpc_listen": "0.0.0.0:4317"}
+    assert "otlp_grpc_listen is 0.0.0.0:4317" in load_service_settings(None, given, {}).token_need
+    given = {"otlp_grpc_listen": "[::1]:4317"}
+    assert not load_service_settings(None, given, {}).token_need
 
 
 def test_a_token_for_top_in_the_same_shell_is_no_setting() -> None:
