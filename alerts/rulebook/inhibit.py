@@ -8,6 +8,7 @@ series (`fabric_incident_victim`) by which an Alertmanager can do the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import quote
 
 import msgspec
 
@@ -135,13 +136,27 @@ def told(alert: Alert, incidents: Mapping[str, Incident], external_url: str) -> 
         "verdict": verdict.summary,
         "action": verdict.action,
         "cost": cost_words(verdict.costs) if verdict.costs else "",
-        "evidence_url": f"{external_url.rstrip('/')}/v1/incidents/{incident.id}",
+        "evidence_url": evidence_link(incident_link(external_url, incident.id)),
         RUNBOOK: runbook_link(alert.annotations.get(RUNBOOK, ""), verdict),
         TAKEN_FOR: linked_words(incident.taken_for) if incident.taken_for is not None else "",
         BECAME: linked_words(incident.became) if incident.became is not None else "",
     }
     annotations = {**alert.annotations, **{name: text for name, text in added.items() if text}}
     return msgspec.structs.replace(alert, annotations=annotations)
+
+
+def incident_link(external_url: str, incident: str) -> str:
+    """An incident in the built-in page."""
+    return f"{external_url.rstrip('/')}/#/incident/{quote(incident, safe='')}"
+
+
+def evidence_link(page: str) -> str:
+    """The evidence in the page of an incident; `page` may have parameters.
+
+    >>> evidence_link("https://fabric.example/#/incident/i-1?pass=p")
+    'https://fabric.example/#/incident/i-1?pass=p&show=evidence'
+    """
+    return f"{page}{'&' if '?' in page else '?'}show=evidence"
 
 
 def runbook_link(given: str, verdict: Verdict) -> str:

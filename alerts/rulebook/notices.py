@@ -251,6 +251,14 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     def is_incident(self) -> bool:
         return any(name == INCIDENT_LABEL for name, _ in self.labels)
 
+    @property
+    def present_incident(self) -> str:
+        """What the page is about now: the incident that it began with may have become another."""
+        for line in self.lines:
+            if line.ends_ns is None and (incident := dict(line.labels).get(INCIDENT_LABEL)):
+                return incident
+        return dict(self.labels).get(INCIDENT_LABEL, "")
+
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """One notification for one receiver. Unix nanoseconds."""

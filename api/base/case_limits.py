@@ -38,6 +38,10 @@ PAGERDUTY_BODY_BYTES_MAX: Final = 256 << 10
 """Of one webhook: an event has some kilobytes. It is read before its signature is known to be
 right. → 413"""
 
+SLACK_BODY_BYTES_MAX: Final = 256 << 10
+"""Of one click: it carries the message that it is about, some kilobytes. It is read before its
+signature is known to be right. → 413"""
+
 PAGERDUTY_IDS_MAX: Final = 10_000
 """PagerDuty's incidents whose key is remembered, so that notes find theirs. Past it the oldest is
 forgotten."""

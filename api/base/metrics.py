@@ -90,12 +90,7 @@ class ServiceMetrics:
         self.live_dropped = self._counter("fabric_service_live_dropped_total")
         self.health_left_out = self._counter("fabric_service_health_left_out_total")
         self.actions = self._counter("fabric_service_actions_total")
-        self.alertmanager_sent = self._counter("fabric_service_alertmanager_sent_total")
-        self.alertmanager_errors = self._counter("fabric_service_alertmanager_errors_total")
-        self.alertmanager_dropped = self._counter("fabric_service_alertmanager_dropped_total")
-        self.notices = self._counter("fabric_service_notices_total")
-        self.pagerduty_events = self._counter("fabric_service_pagerduty_events_total")
-        self.notify_errors = self._counter("fabric_service_notify_errors_total")
+        self._count_notices()
         self.rule_evaluations = self._counter("fabric_service_rule_evaluations_total")
         self.rule_failures = self._counter("fabric_service_rule_failures_total")
         self.rule_seconds = self._histogram("fabric_service_rule_seconds", SECONDS_BUCKETS)
@@ -122,6 +117,15 @@ class ServiceMetrics:
         self._count_reads_and_cases()
         self.newest_sample = self._gauge("fabric_service_newest_sample_time_seconds")
         self.vitals = self._watched(Vitals(clock))
+
+    def _count_notices(self) -> None:
+        self.alertmanager_sent = self._counter("fabric_service_alertmanager_sent_total")
+        self.alertmanager_errors = self._counter("fabric_service_alertmanager_errors_total")
+        self.alertmanager_dropped = self._counter("fabric_service_alertmanager_dropped_total")
+        self.notices = self._counter("fabric_service_notices_total")
+        self.pagerduty_events = self._counter("fabric_service_pagerduty_events_total")
+        self.slack_actions = self._counter("fabric_service_slack_actions_total")
+        self.notify_errors = self._counter("fabric_service_notify_errors_total")
 
     def _count_reads_and_cases(self) -> None:
         self.cases = self._counter("fabric_service_cases_total")

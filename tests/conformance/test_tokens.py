@@ -27,8 +27,8 @@ DOCUMENT = Path(__file__).parents[1] / "fixtures" / "openapi.json"
 TOKEN = "a-token-of-decent-length"  # noqa: S105 - of a service that lives for a second
 SECOND = "another-token-of-decent-length"
 DOOR = {"/healthz", "/readyz"}
-SIGNED = {"/v1/pagerduty/{receiver}"}
-"""Asks for a signature in place of a token: `tests/conformance/test_pagerduty_events.py`."""
+SIGNED = {"/v1/pagerduty/{receiver}", "/v1/slack/{receiver}"}
+"""Ask for a signature in place of a token: `test_pagerduty_events.py`, `test_slack_actions.py`."""
 WRONG = ("", "Bearer", f"Basic {TOKEN}", "Bearer wrong", f"Bearer {TOKEN}x", TOKEN)
 NOW = dt.datetime(2026, 11, 15, 12, tzinfo=dt.UTC)
 

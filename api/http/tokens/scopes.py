@@ -21,10 +21,13 @@ INCLUDED: Final[Mapping[Scope, frozenset[Scope]]] = {
 }
 """Each scope and what it allows."""
 
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/runbooks", "/", "/assets", "/v1/pagerduty"})
+SIGNED_PATHS: Final = frozenset({"/v1/pagerduty", "/v1/slack"})
+"""PagerDuty and Slack sign what they send, and the routes check that."""
+
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/runbooks", "/", "/assets"}) | SIGNED_PATHS
 """Supervisors and load balancers have no token, nor has the browser in which an operator opens a
-runbook or the built-in page; these reveal nothing of the cluster. PagerDuty signs what it sends,
-and the route checks that. What lies below a path is open with it, but for the root."""
+runbook or the built-in page; these reveal nothing of the cluster. What lies below a path is open
+with it, but for the root."""
 
 GET_POST: Final = ("GET", "POST")
 ASKED_BOTH_WAYS: Final = (

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from alerts.rulebook.inhibit import BECAME, TAKEN_FOR
+from alerts.rulebook.inhibit import BECAME, TAKEN_FOR, evidence_link, incident_link
 from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL, WORK
 from alerts.rulebook.notices import CULPRIT_LABELS, SEVERITY_LABEL, Line, Notice, Status, Why
 from api.base import times
@@ -29,6 +29,8 @@ VERDICT, SUMMARY, DESCRIPTION = "verdict", "summary", "description"
 COST, ACTION, EVIDENCE, RUNBOOK = "cost", "action", "evidence_url", "runbook_url"
 """Annotations that a message shows, each where it belongs."""
 
+ACKNOWLEDGE = "Acknowledge"
+"""The link, or the button, that does."""
 STANDS = {Why.REPEAT: "STILL FIRING", Why.WORK: "LOOKED AFTER"}
 """What a title says of alerts that fire, where it is not that they fire."""
 LINE_CHARS_MAX = 500
@@ -39,6 +41,8 @@ TEXT_LINES_MAX = 20
 """Alerts that the text names one by one; a notice may have more."""
 SLACK_SECTION_CHARS_MAX = 3_000
 """Slack's bound for the text of a section."""
+SLACK_ACKNOWLEDGE, SLACK_OPEN = "fabricscope_acknowledge", "fabricscope_open"
+"""Names of buttons; they come back with a click. The second is a link, which needs no answer."""
 PAGERDUTY_SUMMARY_CHARS_MAX = 1_024
 """PagerDuty's bound."""
 PAGERDUTY_SEVERITIES = {"critical": "critical", "error": "error", "warning": "warning"}
@@ -121,8 +125,8 @@ def say(notice: Notice, external_url: str, page: str = "") -> Wording:
         "Incident": labels.get(INCIDENT_LABEL, ""),
     }
     links = {
-        "Acknowledge": page,
-        "Evidence": evidence_url(notes, labels, first, external_url),
+        ACKNOWLEDGE: page,
+        "Evidence": evidence_url(notes, labels, first, external_url, page),
         "Dashboard": notes.get(DASHBOARD, ""),
         "Runbook": notes.get(RUNBOOK, ""),
         "Silence": silence_url(external_url),
@@ -150,13 +154,20 @@ def severity_words(labels: Mapping[str, str]) -> str:
 
 
 def evidence_url(
-    notes: Mapping[str, str], labels: Mapping[str, str], first: Line | None, external_url: str
+    notes: Mapping[str, str],
+    labels: Mapping[str, str],
+    first: Line | None,
+    external_url: str,
+    page: str,
 ) -> str:
-    """A link to the evidence: the incident, or the alert's expression."""
-    if link := notes.get(EVIDENCE, ""):
+    """A link to the evidence: in the incident's page, or the alert's expression."""
+    incident = labels.get(INCIDENT_LABEL, "")
+    own = evidence_link(incident_link(external_url, incident)) if incident else ""
+    if (link := notes.get(EVIDENCE, "")) and link != own:
         return link
-    if incident := labels.get(INCIDENT_LABEL):
-        return f"{external_url.rstrip('/')}/v1/incidents/{quote(incident, safe='')}"
+    if incident:
+        # With the pass, where the notice has one: who may acknowledge it may see why.
+        return evidence_link(page) if page else own
     return generator_url(external_url, first.expression) if first else ""
 
 
@@ -169,7 +180,7 @@ def page_url(notice: Notice, external_url: str, passes: Passes | None) -> str:
     incident = first.get(INCIDENT_LABEL, "")
     if not incident or not external_url or notice.status is Status.RESOLVED:
         return ""
-    link = f"{external_url.rstrip('/')}/#/incident/{quote(incident, safe='')}"
+    link = incident_link(external_url, incident)
     made = "" if passes is None else passes.make(incident)
     return f"{link}?pass={made}" if made else link
 
@@ -242,8 +253,18 @@ def escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def slack_message(notice: Notice, external_url: str, page: str = "") -> dict[str, Any]:
+def slack_mark(receiver: str) -> str:
+    """How the name of a person ends who clicked in Slack: such a deed is not told there again."""
+    return f"(Slack, {receiver})"
+
+
+def slack_message(
+    notice: Notice, external_url: str, page: str = "", *, has_buttons: bool = False
+) -> dict[str, Any]:
+    """``has_buttons``: a Slack app takes clicks; without one they would end in an error."""
+    buttons = slack_buttons(notice, page) if has_buttons else []
     wording = say(notice, external_url, page)
+    shown = [one for one in wording.links if not (buttons and one[0] == ACKNOWLEDGE)]
     facts = "\n".join(f"*{key}:* {escaped(text)}" for key, text in wording.facts)
     blocks: list[dict[str, Any]] = [
         {
@@ -255,12 +276,33 @@ def slack_message(notice: Notice, external_url: str, page: str = "") -> dict[str
     ]
     if wording.others:
         blocks.append(slack_section("\n".join(f"• {escaped(line)}" for line in wording.others)))
-    if wording.links:
-        links = " · ".join(f"<{escaped(link)}|{key}>" for key, link in wording.links)
+    if shown:
+        links = " · ".join(f"<{escaped(link)}|{key}>" for key, link in shown)
         blocks.append(slack_section(links))
+    if buttons:
+        blocks.append({"type": "actions", "elements": buttons})
     note = {"type": "mrkdwn", "text": f"Notice `{notice.id}`"}
     blocks.append({"type": "context", "elements": [note]})
     return {"text": escaped(wording.title), "blocks": blocks}
+
+
+def slack_buttons(notice: Notice, page: str) -> list[dict[str, Any]]:
+    """*Acknowledge*, until a person has, and *Open*; none for what is no incident, or is over."""
+    incident = dict(silenced(notice)).get(INCIDENT_LABEL, "")
+    if not incident or notice.status is Status.RESOLVED:
+        return []
+    buttons = []
+    if not work_of(notice).startswith(ACKNOWLEDGED):
+        acknowledge = slack_button(ACKNOWLEDGE, SLACK_ACKNOWLEDGE)
+        buttons.append({**acknowledge, "style": "primary", "value": incident})
+    if is_link(page):
+        buttons.append({**slack_button("Open", SLACK_OPEN), "url": page})
+    return buttons
+
+
+def slack_button(label: str, action: str) -> dict[str, Any]:
+    text = {"type": "plain_text", "text": label}
+    return {"type": "button", "action_id": action, "text": text}
 
 
 def slack_section(text: str) -> dict[str, Any]:
@@ -283,7 +325,12 @@ def from_pagerduty(who: str, receiver: str) -> bool:
     >>> from_pagerduty("acknowledged by Ann", "oncall")
     False
     """
-    return f"(PagerDuty, {receiver})" in who
+    return pagerduty_mark(receiver) in who
+
+
+def pagerduty_mark(receiver: str) -> str:
+    """How the name of a person ends who did something at PagerDuty."""
+    return f"(PagerDuty, {receiver})"
 
 
 def pagerduty_event(

@@ -18,8 +18,6 @@ from typing import Final
 
 import msgspec
 
-from alerts.rulebook.model import INCIDENT_LABEL
-from alerts.rulebook.notices import Talk
 from api.base.case_limits import PAGERDUTY_IDS_MAX
 from api.base.errors import Problem, decode_json
 from api.base.limits import COMMENT_CHARS_MAX
@@ -32,7 +30,7 @@ from api.data.inventory.work import (
     TooMuchWorkError,
     state_of,
 )
-from api.oncall.notify.message import clean, dedup_key_of, from_pagerduty
+from api.oncall.notify.message import clean, dedup_key_of, from_pagerduty, pagerduty_mark
 
 SIGNATURE_HEADER: Final = "X-PagerDuty-Signature"
 _VERSION: Final = "v1="
@@ -165,7 +163,7 @@ class PagerDutyEvents:
         for talk in self._inventory.notices.talks().values():
             if talk.receiver != receiver or not talk.is_incident:
                 continue
-            incident = present_incident(talk)
+            incident = talk.present_incident
             if wanted:
                 if dedup_key_of(talk.key) == wanted:
                     return incident
@@ -240,17 +238,9 @@ def said(kind: str, about: IncidentData) -> str:
 def signature(agent: Reference | None, receiver: str) -> str:
     """Who did it, and that it came from PagerDuty: such a deed is not sent back there."""
     name = (agent.summary or agent.id) if agent is not None else ""
-    return f"{clean(name, _NAME_CHARS_MAX) or 'no person'} (PagerDuty, {receiver})"
+    return f"{clean(name, _NAME_CHARS_MAX) or 'no person'} {pagerduty_mark(receiver)}"
 
 
 def origin_of(there: str, event: str) -> str:
     """The name of an event, below that of PagerDuty's incident."""
     return f"pagerduty:{there}:{event}"
-
-
-def present_incident(talk: Talk) -> str:
-    """The incident that a page is about now: the one that it began with may have become another."""
-    for line in talk.lines:
-        if line.ends_ns is None and (incident := dict(line.labels).get(INCIDENT_LABEL)):
-            return incident
-    return dict(talk.labels)[INCIDENT_LABEL]

@@ -38,6 +38,7 @@ from api.oncall.notify.outbox import Outbox
 from api.oncall.notify.pagerduty_events import PagerDutyEvents
 from api.oncall.notify.receivers import Means, make_receiver
 from api.oncall.notify.settings import NotifierSettings, NotifySettings
+from api.oncall.notify.slack_actions import SlackActions
 from collector.contract.errors import InventoryError
 from collector.contract.units import NS
 
@@ -253,6 +254,8 @@ class Notifying:
         self._client = make_client() if file.receivers or tables else None
         self.tables = {table.name: table for table in file.receivers}
         self.pagerduty_events = PagerDutyEvents(inventory)
+        self.slack_actions: SlackActions | None = None
+        """None without receivers."""
         self._book = Book(settings.external_labels)
         self._own_book = Book(settings.external_labels)
         self._own_book.begin(round(clock() * NS))
@@ -272,6 +275,7 @@ class Notifying:
         means = Means(client=self._client, external_url=url, clock=clock, passes=passes)
         receivers = {table.name: make_receiver(table, means) for table in file.receivers}
         if receivers:
+            self.slack_actions = SlackActions(inventory, means)
             direct = self._direct = Direct(file, receivers, lead, metrics, clock)
             parts = (inventory, lead, metrics, clock)
             self.notifier = Notifier(file, self._book, *parts, direct)
