@@ -52,7 +52,7 @@ class ServiceMetrics:
     ``clock``: unix seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:  # noqa: PLR0915 - a list
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         # Otherwise every counter exports a second series, `_created`, that no client queries.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry_of_process()
