@@ -311,6 +311,37 @@ def test_steps_are_chosen_by_rank_and_phase(service: InProcess) -> None:
     assert len(asked(**second)) == 3
 
 
+def test_streams_of_steps_are_what_their_pages_are(
+    service: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = time.time_ns()
+    known = StepSpan(step=0, start_ns=now_ns - 9, end_ns=now_ns, source="steps")
+    steps = [
+        msgspec.structs.replace(known, step=step, **who)
+        for step in range(5)
+        # By its process, by its own word, and one whose rank is not known.
+        for who in (
+            {"host": "n7", "pid": 10},
+            {"rank": 1, "job": "inferred-b2"},
+            {"host": "n8", "pid": 99, "job": "inferred-b2"},
+        )
+    ]
+    send(service, pair("0xb2", "n7", 10), steps)
+    look(service)
+    path = "/v1/jobs/inferred-b2/steps"
+    plain = service.client.get(path).json()["items"]
+    assert {row["rank"] for row in plain} == {0, None, 1}
+    monkeypatch.setattr(records_module, "RECORDS_EXPORT_CHUNK", 4)
+    lines = service.client.get(path, params={"format": "ndjson"}).text.splitlines()
+    assert [msgspec.json.decode(line) for line in lines] == plain
+    arrow = service.client.get(path, headers={"Accept": "application/vnd.apache.arrow.stream"})
+    assert pa.ipc.open_stream(arrow.content).read_all().to_pylist() == plain
+    parquet = service.client.get(path, params={"format": "parquet", "rank": "1"})
+    assert parquet.headers["content-type"] == "application/vnd.apache.parquet"
+    read = pq.read_table(pa.BufferReader(parquet.content)).to_pylist()
+    assert read == [row for row in plain if row["rank"] == 1]
+
+
 @pytest.mark.parametrize(
     "position", ["", "x", "é", "AAAA", "W10", "WzFd", "W1tbW1tbW10", "eyJhIjoxfQ", "a" * 9999]
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any
 
+import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
@@ -84,8 +86,19 @@ ENCODERS = {
 """Of answers that are not in pages."""
 
 
-async def answer_stream(parts: Context, question: Question, chosen: ExportFormat) -> Response:
-    tables = await asyncio.to_thread(question.tables, parts.store)
+Format = Annotated[ExportFormat | None, Query(alias="format")]
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {media: {} for media in MEDIA_TYPES.values()}}
+}
+
+
+async def answer_stream(
+    parts: Context,
+    question: Question,
+    chosen: ExportFormat,
+    change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+) -> Response:
+    tables = map(change, await asyncio.to_thread(question.tables, parts.store))
     encode = ENCODERS[chosen]
     return StreamingResponse(stream(encode(tables)), media_type=MEDIA_TYPES[chosen])
 
@@ -94,7 +107,7 @@ async def answer_stream(parts: Context, question: Question, chosen: ExportFormat
     "/v1/jobs/{job}/collectives",
     summary="A job's collectives, one record a rank",
     response_model=Page[CollectiveOut],
-    responses={200: {"content": {media: {} for media in MEDIA_TYPES.values()}}},
+    responses=STREAMED,
 )
 async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
     job: FoundJob,
@@ -107,7 +120,7 @@ async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
     rank: Rank = None,
     limit: RecordLimit = PAGE_DEFAULT,
     after: After = None,
-    format_: Annotated[ExportFormat | None, Query(alias="format")] = None,
+    format_: Format = None,
 ) -> Page[CollectiveOut] | Response:
     """Records by communicator, operation, sequence and rank (within the communicator).
 
@@ -140,9 +153,15 @@ async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
     return Page(items=items, next=following)
 
 
-@router.get("/v1/jobs/{job}/steps", summary="A job's training steps and their phases")
-async def steps(
+@router.get(
+    "/v1/jobs/{job}/steps",
+    summary="A job's training steps and their phases",
+    response_model=Page[StepOut],
+    responses=STREAMED,
+)
+async def steps(  # noqa: PLR0913, PLR0917 - the question's parameters
     job: FoundJob,
+    request: Request,
     parts: Parts,
     from_: From = None,
     to: To = None,
@@ -152,11 +171,18 @@ async def steps(
     ] = None,
     limit: RecordLimit = PAGE_DEFAULT,
     after: After = None,
-) -> Page[StepOut]:
-    """Stretches by step, rank and phase; `rank` is the rank within the job."""
+    format_: Format = None,
+) -> Page[StepOut] | Response:
+    """Stretches by step, rank and phase; `rank` is the rank within the job.
+
+    JSON comes in pages; NDJSON is one record a line, Arrow one stream, Parquet one file, all whole.
+    """
     from_ms, to_ms = range_of(parts, job, from_, to)
     processes = await asyncio.to_thread(processes_of, parts, job.job)
     question = steps_of(job.job, processes, from_ms, to_ms, rank=rank, phase=phase)
+    chosen = format_ or negotiate(request.headers.get("accept", ""))
+    if chosen is not ExportFormat.JSON:
+        return await answer_stream(parts, question, chosen, partial(with_ranks, processes))
     position = decode_position(question.table, after) if after else None
     rows = await asyncio.to_thread(question.page, parts.store, position, limit)
     items = [StepOut(**{**row, "rank": rank_of(row, processes)}) for row in rows]
@@ -176,6 +202,14 @@ def processes_of(parts: Context, job: str) -> dict[tuple[str, int], int]:
             several.add(process)
         found[process] = place.rank
     return {process: rank for process, rank in found.items() if process not in several}
+
+
+def with_ranks(processes: Mapping[tuple[str, int], int], rows: pa.Table) -> pa.Table:
+    """A piece of the steps as `StepOut` has them: null for a rank that is not known."""
+    names = list(StepOut.model_fields)
+    known = [rank_of(row, processes) for row in rows.select(["rank", "host", "pid"]).to_pylist()]
+    place = rows.schema.get_field_index("rank")
+    return rows.set_column(place, "rank", pa.array(known, pa.int32())).select(names)
 
 
 def rank_of(
