@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
 from api.http import page_files
 from api.http.settings import ServiceSettings
@@ -95,6 +96,23 @@ def test_a_packed_file_that_is_older_than_the_file_is_not_served(client: httpx.C
         assert answer.content == SCRIPT
     finally:
         os.utime(packed, ns=(0, before.st_mtime_ns))
+
+
+def test_a_rebuilt_file_is_served_at_once_and_memory_has_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answered by the caller's own thread: scripts wait for nothing that the service computes."""
+    folder = make_folder(tmp_path / "page")
+    files = page_files.PageFiles(folder)
+    asked, name = Headers({}), "assets/index-1a2b3c4d.js"
+    first = files.respond(name, asked)
+    monkeypatch.setattr(page_files, "KEPT_BYTES_MAX", 3 * len(SCRIPT))
+    for turn in range(5):
+        (folder / name).write_bytes(SCRIPT + b"\n" * (turn + 1))
+        again = files.respond(name, asked)
+        assert again.body == SCRIPT + b"\n" * (turn + 1)
+        assert again.headers["etag"] != first.headers["etag"]
+        assert sum(map(len, files._kept.values())) <= page_files.KEPT_BYTES_MAX
 
 
 def test_head_says_the_same_without_the_content(client: httpx.Client) -> None:

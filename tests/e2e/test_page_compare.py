@@ -35,6 +35,62 @@ def test_the_steps_of_an_incident_name_its_culprit(seen: Watched, stage: Stage) 
     expect(stands_out.get_by_role("row").nth(1)).to_contain_text(CULPRIT)
 
 
+def test_the_excess_flows_over_the_fabric_from_whom_a_verdict_accuses(
+    seen: Watched, stage: Stage
+) -> None:
+    page = seen.page
+    found = stage.service.client.get("/v1/incidents", params={"cause": "pause_storm"}).json()
+    (incident, *_) = found["items"]
+    host = incident["culprit"]["host"]
+    seen.open(f"/compare/steps/{OTHER_JOB}?incident={incident['id']}")
+    fabric = page.get_by_role("region", name="Over the fabric")
+    drawing = fabric.get_by_role("img")
+    accused = re.compile(f"From {host}, which a verdict accuses")
+    expect(drawing).to_have_attribute("aria-label", accused)
+    first = fabric.get_by_role("list").get_by_role("listitem").first
+    expect(first).to_contain_text(f"▲ {host} →")
+    expect(first).to_contain_text("+")
+    # At the beginning of the step nothing has flowed yet; without the culprit less does.
+    fabric.get_by_label("Time in the step").fill("0")
+    expect(first).not_to_contain_text("+")
+    fabric.get_by_label("Time in the step").fill("1")
+    as_it_was = drawing.get_attribute("aria-label")
+    fabric.get_by_label("Replay").select_option(index=1)
+    expect(drawing).not_to_have_attribute("aria-label", str(as_it_was))
+    # Nothing moves by itself where the reader's system asks for that.
+    expect(fabric.get_by_role("button", name="Play")).to_have_count(0)
+    assert seen.axe() == []
+
+
+def test_a_replay_pauses_and_goes_on(seen: Watched, stage: Stage) -> None:
+    page = seen.page
+    found = stage.service.client.get("/v1/incidents", params={"cause": "pause_storm"}).json()
+    page.emulate_media(reduced_motion="no-preference")
+    seen.open(f"/compare/steps/{OTHER_JOB}?incident={found['items'][0]['id']}")
+    fabric = page.get_by_role("region", name="Over the fabric")
+    fabric.get_by_role("button", name="Play").click()
+    time = fabric.get_by_label("Time in the step")
+    seen.until(lambda: 0 < float(time.input_value()) < 1, "the replay runs")
+    fabric.get_by_role("button", name="Pause").click()
+    paused = float(time.input_value())
+    fabric.get_by_role("button", name="Play").click()
+    seen.until(lambda: float(time.input_value()) == 1, "the replay ends")
+    expect(fabric.get_by_role("button", name="Play")).to_be_visible()
+    assert 0 < paused <= 1
+
+
+def test_a_notices_evidence_is_in_sight_when_its_link_is_opened(
+    seen: Watched, stage: Stage
+) -> None:
+    found = stage.service.client.get("/v1/incidents", params={"cause": "straggler"}).json()
+    incident = found["items"][0]["id"]
+    seen.page.set_viewport_size({"width": 390, "height": 700})
+    seen.open(f"/incident/{incident}?show=evidence")
+    expect(seen.page.get_by_role("heading", name="Evidence", exact=True)).to_be_in_viewport()
+    seen.open(f"/incident/{incident}")
+    expect(seen.page.get_by_role("heading", name="Evidence", exact=True)).not_to_be_in_viewport()
+
+
 def test_two_jobs_are_on_one_axis_and_the_address_holds_the_choice(seen: Watched) -> None:
     page = seen.page
     seen.open(f"/compare?{SPAN}")

@@ -23,7 +23,7 @@ async def index(request: Request, parts: Parts) -> Response:
     page = parts.page
     if page is None:
         return RedirectResponse("/docs")
-    return await page.get_response(INDEX, request.scope)
+    return page.respond(INDEX, request.headers)
 
 
 @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
@@ -32,4 +32,4 @@ async def asset(name: str, request: Request, parts: Parts) -> Response:
     page = parts.page
     if page is None or name.endswith(PACKED):
         raise HTTPException(404)
-    return await page.get_response(f"{ASSETS}/{name}", request.scope)
+    return page.respond(f"{ASSETS}/{name}", request.headers)

@@ -82,6 +82,12 @@ const path = (job: string, ...rest: string[]) =>
 
 export const askJob = (job: string, abort: AbortSignal) => ask<JobDetail>(path(job), {}, abort);
 
+/** Of a larger job the first ones: a drawing of who held whom up names some dozens. */
+const RANKS_MAX = 4_000;
+
+export const askRanks = async (job: string, abort: AbortSignal) =>
+  (await askAll<Rank>(path(job, "ranks"), {}, RANKS_MAX, abort)).items;
+
 export const askVerdict = (job: string, abort: AbortSignal) =>
   ask<VerdictNow>(path(job, "verdict"), {}, abort);
 

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isDark } from "../theme";
+import type { Flow } from "./fabric-flows";
 import type { FabricGraph, Focus } from "./fabric-graph";
 import { type Hit, hitAt } from "./fabric-hit";
 import { type Form, layoutOf, placeOfLink, placeOfNode } from "./fabric-layout";
@@ -34,6 +35,10 @@ export interface FabricMapProps {
   readonly label: string;
   /** The text beside the pointer. */
   readonly tip: (hit: Hit) => ComponentChildren;
+  /** What flows over it now, from node to node. */
+  readonly flows?: readonly Flow[];
+  /** Where its readers find the same in words. */
+  readonly same?: string;
 }
 
 /** Shapes of the space that layouts are made for: not a new one for each pixel. */
@@ -122,8 +127,8 @@ function Drawing(props: FabricMapProps & { size: Size }) {
         aria-describedby="fabric-map-keys"
       />
       <p id="fabric-map-keys" class="unseen">
-        Arrow keys move the drawing, plus and minus enlarge it, 0 shows all of it. The table of
-        links shows the same.
+        Arrow keys move the drawing, plus and minus enlarge it, 0 shows all of it.{" "}
+        {props.same ?? "The table of links shows the same."}
       </p>
       <fieldset class="fabric-zoom" aria-label="Size of the drawing">
         <button
@@ -303,11 +308,11 @@ class Hand {
   private draw(): void {
     const context = this.above?.getContext("2d");
     if (!context) return;
-    const { scene, dark, marks, chosen, hovered } = this.props;
+    const { scene, dark, marks, chosen, hovered, flows = [] } = this.props;
     const palette = paletteOf(dark);
     this.drawBelow(palette);
     const { graph, layout } = scene;
-    const above = { graph, layout, marks, chosen, hovered };
+    const above = { graph, layout, marks, chosen, hovered, flows };
     drawAbove(context, above, this.view, this.size, this.ratio, palette);
   }
 

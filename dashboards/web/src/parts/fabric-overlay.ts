@@ -1,4 +1,5 @@
 /** What lies above the drawing and changes often: the pointer's place, what is chosen, culprits. */
+import { drawFlows, type Flow, type Point, pointsOf } from "./fabric-flows";
 import type { FabricGraph, Focus } from "./fabric-graph";
 import { pointOf } from "./fabric-hit";
 import { LABELS_MOST, placeForLabel } from "./fabric-labels";
@@ -13,6 +14,7 @@ export interface Above {
   readonly marks: readonly Mark[];
   readonly chosen: Focus | undefined;
   readonly hovered: Focus | undefined;
+  readonly flows: readonly Flow[];
 }
 
 const HALO_LEAST = 9;
@@ -33,7 +35,28 @@ export function drawAbove(
     const focus = above[role];
     if (focus) emphasise(context, above, focus, view, palette.accent, width[role]);
   }
+  if (above.flows.length) {
+    const ways = above.flows.map((flow) => wayOf(above, flow));
+    drawFlows(context, above.flows, ways, view, palette);
+  }
   drawMarks(context, above, view, size, palette);
+}
+
+/** Where each way leads, kept per layout and way: a replay draws them sixty times a second. */
+const waysOf = new WeakMap<Layout, WeakMap<readonly number[], readonly Point[]>>();
+
+function wayOf({ graph, layout }: Above, flow: Flow): readonly Point[] {
+  const known = waysOf.get(layout) ?? new WeakMap<readonly number[], readonly Point[]>();
+  waysOf.set(layout, known);
+  let points = known.get(flow.links);
+  if (!points) {
+    const wireOf = (link: number) =>
+      strandOf(layout, link) ??
+      (cellsOf(layout, link).length ? between(layout, graph, link) : undefined);
+    points = pointsOf(graph, layout, flow, wireOf, (link) => cellsOf(layout, link)[0]);
+    known.set(flow.links, points);
+  }
+  return points;
 }
 
 function emphasise(

@@ -25,6 +25,9 @@ export interface Palette {
   readonly bad: string;
   readonly badGround: string;
   readonly accent: string;
+  /** Parts of a step, as everywhere on the page. */
+  readonly wait: string;
+  readonly transfer: string;
 }
 
 /** An idle link is seen, and quiet: the ramp's own beginning is for cells that touch each other. */
@@ -53,6 +56,8 @@ export function paletteOf(dark: boolean): Palette {
     bad: colour("bad"),
     badGround: colour("bad-ground"),
     accent: colour("accent"),
+    wait: colour("wait"),
+    transfer: colour("transfer"),
   };
 }
 

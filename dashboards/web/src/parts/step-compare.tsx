@@ -1,13 +1,16 @@
 /** Slow steps against normal ones: a sentence, ranks on one axis, replayed, and the same in numbers. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { RankCompared, RankRow, StepsCompared } from "../api/steps";
 import { count } from "../format";
+import type { Resource } from "../resource";
 import "../style/job.css";
 import "../style/steps.css";
 import { Panel, Tile } from "../ui/panel";
+import { Empty, Shown } from "../ui/states";
 import { type Column, Table } from "../ui/table";
 import { bytesWords } from "./job-words";
 import {
+  type Arc,
   arcPath,
   arcsOf,
   arcWords,
@@ -19,6 +22,7 @@ import {
   seconds,
   signed,
 } from "./step-compare-words";
+import { BlameMap, type StepFabric } from "./step-fabric";
 
 const NS = 1e9;
 const ROW_HEIGHT = 30;
@@ -26,7 +30,13 @@ const ARC_WIDTH = 64;
 /** How long a replay takes on the screen, whatever the step takes. */
 const PLAY_MS = 5000;
 
-export function StepComparison({ data }: { data: StepsCompared }) {
+export function StepComparison({
+  data,
+  fabric,
+}: {
+  data: StepsCompared;
+  fabric?: Resource<StepFabric | undefined>;
+}) {
   const [without, setWithout] = useState<number | undefined>(undefined);
   const chosen = without === undefined ? undefined : data.without[without];
   return (
@@ -61,7 +71,9 @@ export function StepComparison({ data }: { data: StepsCompared }) {
           Not known: {reason}.
         </p>
       ))}
-      {data.rows_slow.length > 0 && <Replay data={data} without={without} onWithout={setWithout} />}
+      {data.rows_slow.length > 0 && (
+        <Replays data={data} fabric={fabric} without={without} onWithout={setWithout} />
+      )}
       {data.ranks.length > 0 && <RankNumbers data={data} />}
       {data.kinds.length > 0 && <KindNumbers data={data} />}
     </>
@@ -70,59 +82,118 @@ export function StepComparison({ data }: { data: StepsCompared }) {
 
 // --- the drawing ----------------------------------------------------------------------------------
 
-function Replay(props: {
-  data: StepsCompared;
-  without: number | undefined;
-  onWithout: (place: number | undefined) => void;
-}) {
-  const { data, without } = props;
-  const drawn = drawnRanks(data, without);
+interface Chosen {
+  readonly data: StepsCompared;
+  readonly without: number | undefined;
+  readonly onWithout: (place: number | undefined) => void;
+}
+
+/** Over the fabric and rank by rank, on one clock. */
+function Replays(props: Chosen & { fabric: Resource<StepFabric | undefined> | undefined }) {
+  const { data, without, fabric } = props;
+  const drawn = useMemo(() => drawnRanks(data, without), [data, without]);
+  const arcs = useMemo(() => arcsOf(data, drawn), [data, drawn]);
   const end = axisEnd(data);
-  const { at, isPlaying, play, stop, set } = usePlay();
+  const play = usePlay();
+  const tools = { ...props, play, end };
+  return (
+    <>
+      {fabric && (
+        <Panel
+          title="Over the fabric"
+          hint="What one host held another up by, as the step goes on; who is accused has a ring"
+        >
+          <Tools {...tools} choose="Replay" upTo="Time in the step" />
+          <Shown
+            resource={fabric}
+            what="cables"
+            room={420}
+            isEmpty={(found) => !found?.graph.links.length}
+            empty={
+              <Empty title="No cable was known at that time">
+                Rank by rank shows the same without the fabric.
+              </Empty>
+            }
+          >
+            {(found) =>
+              found && (
+                <BlameMap
+                  data={data}
+                  fabric={found}
+                  arcs={arcs}
+                  drawn={drawn}
+                  at_ns={play.at * end}
+                  end_ns={end}
+                />
+              )
+            }
+          </Shown>
+        </Panel>
+      )}
+      <RankByRank {...tools} drawn={drawn} arcs={arcs} />
+    </>
+  );
+}
+
+interface Played extends Chosen {
+  readonly play: Play;
+  readonly end: number;
+}
+
+/** What is replayed, and up to when. */
+function Tools(props: Played & { choose: string; upTo: string }) {
+  const { data, without, play, end } = props;
+  return (
+    <div class="row steps-tools">
+      {data.without.length > 0 && (
+        <label>
+          {props.choose}{" "}
+          <select
+            value={without === undefined ? "" : String(without)}
+            onChange={(event) => {
+              const { value } = event.currentTarget;
+              props.onWithout(value === "" ? undefined : Number(value));
+            }}
+          >
+            <option value="">as it was</option>
+            {data.without.map((one, place) => (
+              <option key={one.title} value={String(place)}>
+                {one.title}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      {!isMotionReduced() && (
+        <button type="button" onClick={play.isPlaying ? play.pause : play.start}>
+          {play.isPlaying ? "Pause" : "Play"}
+        </button>
+      )}
+      <label class="steps-at">
+        {props.upTo}{" "}
+        <input
+          type="range"
+          min="0"
+          max="1"
+          step="0.005"
+          value={play.at}
+          aria-valuetext={`${seconds(play.at * end)} of the step`}
+          onInput={(event) => play.set(Number(event.currentTarget.value))}
+        />
+        <output>{seconds(play.at * end)}</output>
+      </label>
+    </div>
+  );
+}
+
+function RankByRank(props: Played & { drawn: readonly DrawnRank[]; arcs: readonly Arc[] }) {
+  const { data, without, drawn, end } = props;
   return (
     <Panel
       title="Rank by rank"
       hint={`Above the normal step, below the slow one${without === undefined ? "" : ", replayed"}`}
     >
-      <div class="row steps-tools">
-        {data.without.length > 0 && (
-          <label>
-            Show the slow step{" "}
-            <select
-              value={without === undefined ? "" : String(without)}
-              onChange={(event) => {
-                const { value } = event.currentTarget;
-                props.onWithout(value === "" ? undefined : Number(value));
-              }}
-            >
-              <option value="">as it was</option>
-              {data.without.map((one, place) => (
-                <option key={one.title} value={String(place)}>
-                  {one.title}
-                </option>
-              ))}
-            </select>
-          </label>
-        )}
-        {!isMotionReduced() && (
-          <button type="button" onClick={isPlaying ? stop : play}>
-            {isPlaying ? "Stop" : "Play"}
-          </button>
-        )}
-        <label class="steps-at">
-          Up to{" "}
-          <input
-            type="range"
-            min="0"
-            max="1"
-            step="0.005"
-            value={at}
-            aria-valuetext={`${seconds(at * end)} of the step`}
-            onInput={(event) => set(Number(event.currentTarget.value))}
-          />
-          <output>{seconds(at * end)}</output>
-        </label>
-      </div>
+      <Tools {...props} choose="Show the slow step" upTo="Up to" />
       <p class="soft steps-legend">
         {LEGEND.map(([part, words]) => (
           <span key={part} class="key">
@@ -132,13 +203,13 @@ function Replay(props: {
         ))}
         <span>{orderWords(data)}</span>
       </p>
-      <div class="steps-rows" style={{ "--at": String(at) }}>
+      <div class="steps-rows" style={{ "--at": String(props.play.at) }}>
         <div>
           {drawn.map((one) => (
             <RankLine key={one.rank} one={one} end={end} />
           ))}
         </div>
-        <Arcs data={data} drawn={drawn} isFaded={without !== undefined} />
+        <Arcs arcs={props.arcs} rows={drawn.length} isFaded={without !== undefined} />
       </div>
       {data.assumptions.length > 0 && (
         <details>
@@ -203,10 +274,10 @@ function Bar({ row, end, word }: { row: RankRow | undefined; end: number; word: 
 }
 
 /** Who held whom up: the thicker, the longer. The table says the same. */
-function Arcs(props: { data: StepsCompared; drawn: readonly DrawnRank[]; isFaded: boolean }) {
-  const arcs = arcsOf(props.data, props.drawn);
+function Arcs(props: { arcs: readonly Arc[]; rows: number; isFaded: boolean }) {
+  const { arcs } = props;
   if (!arcs.length) return null;
-  const height = props.drawn.length * ROW_HEIGHT;
+  const height = props.rows * ROW_HEIGHT;
   return (
     <svg
       class={`steps-arcs ${props.isFaded ? "is-faded" : ""}`}
@@ -231,14 +302,24 @@ function Arcs(props: { data: StepsCompared; drawn: readonly DrawnRank[]; isFaded
 
 const isMotionReduced = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** How far the replay has come, 0 to 1; it stands at the end until it is played. */
-function usePlay() {
+interface Play {
+  /** How far it has come, 0 to 1. */
+  readonly at: number;
+  readonly isPlaying: boolean;
+  readonly start: () => void;
+  readonly pause: () => void;
+  readonly set: (at: number) => void;
+}
+
+/** It stands at the end until it is played; goes on where it paused. */
+function usePlay(): Play {
   const [at, setAt] = useState(1);
   const [isPlaying, setPlaying] = useState(false);
   const frame = useRef(0);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: where it was when it was started
   useEffect(() => {
     if (!isPlaying) return;
-    const began = performance.now();
+    const began = performance.now() - (at < 1 ? at * PLAY_MS : 0);
     const move = (time: number) => {
       const share = Math.min(1, (time - began) / PLAY_MS);
       setAt(share);
@@ -251,8 +332,8 @@ function usePlay() {
   return {
     at,
     isPlaying,
-    play: () => setPlaying(true),
-    stop: () => setPlaying(false),
+    start: () => setPlaying(true),
+    pause: () => setPlaying(false),
     set: (share: number) => {
       setPlaying(false);
       setAt(share);

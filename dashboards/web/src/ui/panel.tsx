@@ -1,4 +1,4 @@
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, Ref } from "preact";
 
 /** A card with a heading; `aside` stands at the heading's right. */
 export function Panel(props: {
@@ -7,10 +7,16 @@ export function Panel(props: {
   aside?: ComponentChildren;
   tone?: "bad" | "warn" | "good";
   class?: string;
+  /** For links that lead to it. */
+  place?: Ref<HTMLElement>;
   children: ComponentChildren;
 }) {
   return (
-    <section class={`panel ${props.tone ?? ""} ${props.class ?? ""}`} aria-label={props.title}>
+    <section
+      ref={props.place ?? null}
+      class={`panel ${props.tone ?? ""} ${props.class ?? ""}`}
+      aria-label={props.title}
+    >
       {(props.title || props.aside) && (
         <header>
           {props.title && <h2>{props.title}</h2>}

@@ -1,9 +1,14 @@
 /** Slow steps of a job against normal ones. Everything that is chosen stands in the address. */
 import { useRef, useState } from "preact/hooks";
-import { compareSteps, stepsDiffer } from "../api/steps";
+import { askRanks } from "../api/jobs";
+import { compareSteps, type StepsCompared, stepsDiffer } from "../api/steps";
+import { askTopology } from "../api/topology";
 import { count, moment } from "../format";
+import { placesOf } from "../parts/fabric-blame";
+import { graphOf } from "../parts/fabric-graph";
 import { StepComparison } from "../parts/step-compare";
 import { StandingOut } from "../parts/step-differ";
+import type { StepFabric } from "../parts/step-fabric";
 import { useResource } from "../resource";
 import { href, route, withQuery } from "../route";
 import { now } from "../time";
@@ -30,6 +35,7 @@ export function StepsView({ job }: { job: string }) {
   );
   const begin = found.data ? found.data.slow.from_ns / NS : slow ? Number(slow) : now.value;
   const end = found.data ? found.data.slow.to_ns / NS : begin;
+  const fabric = useStepFabric(job, found.data);
   return (
     <>
       <header class="job-title">
@@ -57,12 +63,22 @@ export function StepsView({ job }: { job: string }) {
       <Stale resource={found} />
       {isAsked && (
         <Shown resource={found} what="comparison" room={400}>
-          {(data) => data && <StepComparison data={data} />}
+          {(data) => data && <StepComparison data={data} fabric={fabric} />}
         </Shown>
       )}
       {(!isAsked || found.data) && <Differ job={job} begin={begin} end={end} />}
     </>
   );
+}
+
+/** The cables as they were then, and the job's places on them. */
+function useStepFabric(job: string, data: StepsCompared | undefined) {
+  const at = data && data.slow.from_ns / NS;
+  return useResource<StepFabric | undefined>(`cables ${job} ${at}`, async (abort) => {
+    if (!data) return undefined;
+    const [topology, ranks] = await Promise.all([askTopology(at, abort), askRanks(job, abort)]);
+    return { graph: graphOf(topology), places: placesOf(data.ranks, ranks) };
+  });
 }
 
 const FIELDS = [

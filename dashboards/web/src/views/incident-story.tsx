@@ -1,4 +1,5 @@
 /** One incident: the verdict, its evidence with the culprit against its peers, how it went, what to do. */
+import { useEffect, useRef } from "preact/hooks";
 import { address, isPassOnly } from "../api/client";
 import { explain } from "../api/explain";
 import { askFeedback, type Feedback } from "../api/feedback";
@@ -26,7 +27,7 @@ import { RuledOut, VerdictCard, Victims, WhatIf } from "../parts/verdict";
 import { causeOf, runbookOf } from "../parts/verdict-words";
 import { keptPrice } from "../price";
 import { type Resource, useResource } from "../resource";
-import { href, type Query } from "../route";
+import { href, type Query, route } from "../route";
 import { now } from "../time";
 import { Download } from "../ui/download";
 import { Badge, Panel } from "../ui/panel";
@@ -270,8 +271,14 @@ function EvidencePanel({ incident }: { incident: Incident }) {
   });
   // While it lasts the shade has no end: one that moved would have every plot made anew.
   const until = verdict.until_ns === null ? Number.MAX_SAFE_INTEGER : verdict.until_ns / NS;
+  const place = useRef<HTMLElement>(null);
+  // A notice's link leads here: once, not again when the reader has scrolled on.
+  useEffect(() => {
+    if (route.value.query.show === "evidence") place.current?.scrollIntoView();
+  }, []);
   return (
     <Panel
+      place={place}
       title="Evidence"
       hint="What was seen against what is usual; the incident is shaded"
       aside={

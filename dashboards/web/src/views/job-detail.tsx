@@ -33,6 +33,8 @@ import { JobWays } from "./job-ways";
 /** A heat map is megabytes, and its newest step seconds old anyway. */
 const PULSE_SECONDS = 30;
 const NS = 1e9;
+/** About what the head takes, so that the plots stay where they are when it comes. */
+const HEAD_ROOM = 150;
 /** One and the same, so that nothing is drawn anew for it. */
 const NONE: readonly IncidentShort[] = [];
 /** Steps back that are remembered; older ones are in the browser's history. */
@@ -46,16 +48,12 @@ export function JobDetailView({ id }: { id: string }) {
   const pulse = Math.floor(now.value / PULSE_SECONDS);
   const job = useResource(`job ${id}`, (abort) => askJob(id, abort), pulse);
   useTimeOfEnded(job.data);
-  if (!job.data)
-    return job.failure ? (
-      <Failed resource={job} what="job" />
-    ) : (
-      <Loading what="the job" since={job.askedAt} />
-    );
+  if (!job.data && job.failure) return <Failed resource={job} what="job" />;
+  // What happened in it is asked for beside it: the answers do not need each other.
   return (
     <>
       <Stale resource={job} />
-      <JobOverTime job={job.data} span={spanAt(pulse)} />
+      <JobOverTime id={id} found={job} span={spanAt(pulse)} />
     </>
   );
 }
@@ -81,8 +79,9 @@ function useTimeOfEnded(job: JobDetail | undefined): void {
   }, [ended, isOpen, job?.started_at]);
 }
 
-function JobOverTime({ job, span }: { job: JobDetail; span: Span }) {
-  const { id } = job;
+function JobOverTime(props: { id: string; found: Resource<JobDetail>; span: Span }) {
+  const { id, span } = props;
+  const job = props.found.data;
   const { query } = route.value;
   const when = `${span.from} ${span.to}`;
   const quantity: Quantity = isQuantity(query.quantity) ? query.quantity : "late";
@@ -116,21 +115,25 @@ function JobOverTime({ job, span }: { job: JobDetail; span: Span }) {
   const bands = useMemo(() => within.map((one) => bandOf(one, span.to)), [within, span.to]);
   return (
     <>
-      <JobHead
-        job={job}
-        statement={
-          verdict.data
-            ? verdictWords(job, verdict.data, within, span)
-            : verdict.failure && {
-                tone: "warn",
-                text: `Its verdict could not be asked for: ${verdict.failure.message}`,
-              }
-        }
-        now={now.value}
-        incidentHref={(incident) => href(["incident", incident])}
-      >
-        <JobWays job={id} span={span} />
-      </JobHead>
+      {job ? (
+        <JobHead
+          job={job}
+          statement={
+            verdict.data
+              ? verdictWords(job, verdict.data, within, span)
+              : verdict.failure && {
+                  tone: "warn",
+                  text: `Its verdict could not be asked for: ${verdict.failure.message}`,
+                }
+          }
+          now={now.value}
+          incidentHref={(incident) => href(["incident", incident])}
+        >
+          <JobWays job={id} span={span} />
+        </JobHead>
+      ) : (
+        <Loading what="the job" room={HEAD_ROOM} since={props.found.askedAt} />
+      )}
       <OnOneClock job={job} span={span} bands={bands}>
         <Tracks
           job={id}
@@ -175,7 +178,8 @@ function bandOf(incident: IncidentShort, to: number): Band {
 
 /** The plots, and the ways through time: select, closer, wider, back. */
 function OnOneClock(props: {
-  job: JobDetail;
+  /** Undefined: not known yet. */
+  job: JobDetail | undefined;
   span: Span;
   bands: readonly Band[];
   children: ComponentChildren;
@@ -187,10 +191,13 @@ function OnOneClock(props: {
     back.current = [...back.current.slice(1 - BACK_MAX), { from: was, to: until, last }];
     fix(from, to);
   };
+  const showWhole = () => {
+    if (props.job) look(wholeOfJob(props.job));
+  };
   const goBack = () => {
     const before = back.current.pop();
     if (before) withQuery({ from: undefined, to: undefined, last: undefined, ...before });
-    else look(wholeOfJob(props.job));
+    else showWhole();
   };
   const middle = (span.from + span.to) / 2;
   return (
@@ -216,7 +223,7 @@ function OnOneClock(props: {
           <button type="button" disabled={!back.current.length} onClick={goBack}>
             Back
           </button>
-          <button type="button" onClick={() => look(wholeOfJob(props.job))}>
+          <button type="button" disabled={!props.job} onClick={showWhole}>
             Whole job
           </button>
         </div>
