@@ -84,7 +84,7 @@ class Running:
         if kind is Kind.MATRIX:
             value = evaluation.windows(self._plan, grid)
         else:
-            value = evaluation.value(self._plan, grid)
+            value = evaluation.whole(self._plan, grid)
         return Answer(
             kind=kind,
             value=value,

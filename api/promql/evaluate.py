@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ from api.promql.narrow import is_chosen_by_right, left_for, right_for
 from api.promql.pieces import RangeCall
 from api.promql.quiet import COUNTER_SUFFIXES, is_decided_by_empty_left
 from api.promql.range_functions import RANGE_FUNCTIONS, from_edges
+from api.promql.repeats import repeats_of
 from api.promql.values import (
     Dialect,
     Floats,
@@ -101,6 +102,9 @@ NARROW_SAMPLES_FROM = 20_000
 """Fewer samples than this are read of all series, even if some of these are of no use: what is
 derived from the same rows again and again is cached, and they are read in a few milliseconds."""
 
+KEPT_POINTS_MAX = 1_000_000
+"""Of parts that a query has more than once, at all steps: 9 MB. Past it each is evaluated again."""
+
 KEEPS_NAME = frozenset({"last_over_time", "first_over_time"})
 
 
@@ -123,9 +127,34 @@ class Evaluation:
         self._frame = frame
         self._notes = notes
         self._found: dict[tuple[plan.Select, int, int], Found] = {}
+        self._repeats: Mapping[int, int] = {}
+        self._kept: dict[tuple[int, Grid], Value] = {}
+        self._kept_points = 0
+
+    def whole(self, query: plan.Node, grid: Grid) -> Value:
+        """The value of a query; what it says more than once is evaluated once.
+
+        The caller must hold the query until then.
+        """
+        self._repeats = repeats_of(query)
+        return self.value(query, grid)
 
     def value(self, node: plan.Node, grid: Grid) -> Value:
-        """The node's value at every step. A long chain of operators is a loop, not a recursion."""
+        """The node's value at every step."""
+        number = self._repeats.get(id(node))
+        if number is None:
+            return self._fresh(node, grid)
+        value = self._kept.get((number, grid))
+        if value is None:
+            value = self._fresh(node, grid)
+            points = len(value.labels) * grid.steps if isinstance(value, Vector) else grid.steps
+            if self._kept_points + points <= KEPT_POINTS_MAX:
+                self._kept_points += points
+                self._kept[number, grid] = value
+        return value
+
+    def _fresh(self, node: plan.Node, grid: Grid) -> Value:
+        """A long chain of operators is a loop, not a recursion."""
         node, chain = plan.chain_of(node)
         chosen = [place for place, link in enumerate(chain) if is_chosen_by_right(link)]
         if chosen:

@@ -247,7 +247,7 @@ class MemoryEngine:
             grid=grid, lookback_ms=LOOKBACK_MS_DEFAULT, dialect=self._dialect, catalog=None
         )
         reader = MemoryReader(self._store, until_ms, time.monotonic() + QUERY_SECONDS_DEFAULT)
-        value = MemoryEvaluation(reader, frame, self._subquery_step_ms).value(plan, grid)
+        value = MemoryEvaluation(reader, frame, self._subquery_step_ms).whole(plan, grid)
         if isinstance(value, Scalar):
             numbers = np.broadcast_to(value.values, (1, grid.steps))
             return Vector([{}], numbers, np.ones((1, grid.steps), np.bool_))

@@ -53,6 +53,8 @@ export function BlameMap(props: {
   const [chosen, setChosen] = useState<Focus>();
   const blame = blameAt(ways, drawn, data, at_ns, end_ns);
   const whole = wholeWords(blame);
+  // What a replay takes away is not listed as nothing.
+  const told = blame.filter((one) => one.end_ns > 0);
   if (!ways.length)
     return (
       <p class="soft" role="status">
@@ -79,7 +81,7 @@ export function BlameMap(props: {
           <b>{whole}</b>
         </p>
         <ol class="steps-flows" aria-label={`Excess up to ${seconds(at_ns)} of the step`}>
-          {blame.slice(0, TOLD_MAX).map((one) => (
+          {told.slice(0, TOLD_MAX).map((one) => (
             <li key={`${one.way.part} ${one.way.from} ${one.way.to}`} class={one.way.part}>
               <b class={one.way.isAccused ? "accused" : ""}>
                 {one.way.isAccused && "▲ "}
@@ -89,8 +91,8 @@ export function BlameMap(props: {
             </li>
           ))}
         </ol>
-        {blame.length > TOLD_MAX && (
-          <p class="soft">{blame.length - TOLD_MAX} weaker ones are drawn and not listed.</p>
+        {told.length > TOLD_MAX && (
+          <p class="soft">{told.length - TOLD_MAX} weaker ones are drawn and not listed.</p>
         )}
         <p class="soft">
           Drawn is who waited for whom, not bytes; where several ways are equal, one stands for all.
