@@ -85,10 +85,11 @@ def test_a_notices_evidence_is_in_sight_when_its_link_is_opened(
     found = stage.service.client.get("/v1/incidents", params={"cause": "straggler"}).json()
     incident = found["items"][0]["id"]
     seen.page.set_viewport_size({"width": 390, "height": 700})
-    seen.open(f"/incident/{incident}?show=evidence")
-    expect(seen.page.get_by_role("heading", name="Evidence", exact=True)).to_be_in_viewport()
+    heading = seen.page.get_by_role("heading", name="Evidence", exact=True)
     seen.open(f"/incident/{incident}")
-    expect(seen.page.get_by_role("heading", name="Evidence", exact=True)).not_to_be_in_viewport()
+    expect(heading).not_to_be_in_viewport()
+    seen.open(f"/incident/{incident}?show=evidence")
+    expect(heading).to_be_in_viewport()
 
 
 def test_two_jobs_are_on_one_axis_and_the_address_holds_the_choice(seen: Watched) -> None:

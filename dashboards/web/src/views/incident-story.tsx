@@ -272,10 +272,11 @@ function EvidencePanel({ incident }: { incident: Incident }) {
   // While it lasts the shade has no end: one that moved would have every plot made anew.
   const until = verdict.until_ns === null ? Number.MAX_SAFE_INTEGER : verdict.until_ns / NS;
   const place = useRef<HTMLElement>(null);
+  const { show } = route.value.query;
   // A notice's link leads here: once, not again when the reader has scrolled on.
   useEffect(() => {
-    if (route.value.query.show === "evidence") place.current?.scrollIntoView();
-  }, []);
+    if (show === "evidence") place.current?.scrollIntoView();
+  }, [show]);
   return (
     <Panel
       place={place}
