@@ -29,6 +29,8 @@ from api.http.routes import (
     captures,
     catalog,
     checks,
+    configuration_document,
+    configurations,
     docs,
     elsewhere,
     events,
@@ -115,6 +117,8 @@ ROUTERS = tuple(
         events,
         bursts,
         captures,
+        configurations,
+        configuration_document,
         audit,
         silences,
         pagerduty,
@@ -134,7 +138,12 @@ ROUTERS = tuple(
 """Every path of the service, in the order in which the documentation shows them."""
 
 
-INGEST_ROUTERS = (ingest.router, remote_write.router, otlp.router)
+INGEST_ROUTERS = (
+    ingest.router,
+    remote_write.router,
+    otlp.router,
+    configuration_document.router,
+)
 COMMON_ROUTERS = (health.router,)
 
 

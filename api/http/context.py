@@ -13,6 +13,7 @@ from api.base.metrics import ServiceMetrics
 from api.data.captures import Captures
 from api.data.ingest.ingest import Ingest
 from api.data.inventory.repository import Inventory
+from api.data.rollouts.book import RolloutBook
 from api.data.store.store import Store
 from api.fabric.cache import TopologyCache
 from api.fleet.actions.parts import Acting
@@ -70,6 +71,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     inventory: Inventory
     ingest: Ingest
     captures: Captures
+    rollouts: RolloutBook
     gate: Gate
     topologies: TopologyCache
     incidents: IncidentBook

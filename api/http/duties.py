@@ -73,7 +73,9 @@ EVALUATE_WORKS: Final = frozenset(
     }
 )
 WATCH_WORKS: Final = frozenset({"wellbeing", "self watch"})
-COMMON_WORKS: Final = frozenset({"commit", "memory", "captures", "tokens", "own numbers"})
+COMMON_WORKS: Final = frozenset(
+    {"commit", "memory", "captures", "roll-outs", "tokens", "own numbers"}
+)
 
 
 def works_for(duties: Duties) -> frozenset[str]:

@@ -23,6 +23,7 @@ from api.http.peers import (
     NEWS,
     NUMBERS,
     READY,
+    ROLLOUTS,
     SILENCES,
     Answer,
     Peers,
@@ -75,6 +76,8 @@ async def take_news(parts: Context, about: Collection[str]) -> bytes:
             look()
     if CAPTURES in about:
         await asyncio.to_thread(parts.captures.look)
+    if ROLLOUTS in about:
+        await asyncio.to_thread(parts.rollouts.look)
     return b""
 
 

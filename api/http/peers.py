@@ -34,7 +34,7 @@ POLL_SECONDS: Final = 0.1
 """How long it takes at most until a process that ends stops answering."""
 
 READY, METRICS, NUMBERS, NEWS = "ready", "metrics", "numbers", "news"
-SILENCES, HEALTH, CAPTURES = "silences", "health", "captures"
+SILENCES, HEALTH, CAPTURES, ROLLOUTS = "silences", "health", "captures", "roll-outs"
 """What news may be about: something was changed that others keep in memory."""
 
 

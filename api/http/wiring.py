@@ -24,6 +24,7 @@ from api.data.ingest.ingest import Ingest
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
+from api.data.rollouts.book import RolloutBook
 from api.data.store.bounded import BytesBound
 from api.data.store.store import Store
 from api.data.store.watch import StoreWatch
@@ -50,6 +51,7 @@ from api.http.works import (
     watch_captures,
     watch_jobs,
     watch_ports,
+    watch_rollouts,
     watch_wellbeing,
 )
 from api.jobs.correlate.fabric import FabricReader
@@ -91,6 +93,7 @@ def wire(
     )
     evaluation = make_judging(settings, store, inventory, topologies, ingest, metrics, clock)
     lead = evaluation.lead
+    ingest.rollouts = rollouts = RolloutBook(inventory, metrics, clock, lead.is_held)
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
     acting = make_acting(settings.policy_file, inventory, board, lead, metrics, clock)
     roll = make_roll(store, inventory, ingest.commit, metrics, clock, lead.is_held)
@@ -115,6 +118,7 @@ def wire(
         inventory=inventory,
         ingest=ingest,
         captures=captures,
+        rollouts=rollouts,
         gate=Gate(engine),
         topologies=topologies,
         incidents=evaluation.book,
@@ -302,6 +306,7 @@ def works_of(
         "wellbeing": lambda steady: watch_wellbeing(parts.wellbeing.disks, parts.metrics, steady),
         "memory": give_back_memory,
         "captures": lambda steady: watch_captures(parts.captures, steady),
+        "roll-outs": lambda steady: watch_rollouts(parts.rollouts, steady),
         "tokens": parts.tokens.run,
         "rules": rules.task.run,
         "notifier": parts.notifying.run,

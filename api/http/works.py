@@ -24,6 +24,7 @@ from api.base.limits import (
     WORK_BREAKS_MAX,
 )
 from api.base.metrics import ServiceMetrics
+from api.base.rollout_limits import ROLLOUT_LOOK_SECONDS
 from api.base.steady import Steady
 from api.base.threads import WORK, Threads, note_loop
 from api.base.vitals import ClockWatch
@@ -31,6 +32,7 @@ from api.data.captures import CAPTURES_SECONDS, Captures
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
 from api.data.refresh import PortRefresh
+from api.data.rollouts.book import RolloutBook
 from api.data.store.store import Store
 from api.data.store.watch import StoreWatch
 from api.jobs.watch import JOBS_SECONDS, JobWatch
@@ -168,6 +170,13 @@ async def watch_captures(captures: Captures, steady: Steady) -> None:
         await asyncio.sleep(CAPTURES_SECONDS)
         with steady.round():
             await asyncio.to_thread(captures.look)
+
+
+async def watch_rollouts(rollouts: RolloutBook, steady: Steady) -> None:
+    while True:
+        await asyncio.sleep(ROLLOUT_LOOK_SECONDS)
+        with steady.round():
+            await asyncio.to_thread(rollouts.look)
 
 
 async def watch_jobs(

@@ -2,7 +2,8 @@
 
 Only this module connects them. SIGTERM and SIGINT: stop reading, write what was read, try to
 deliver, leave the rest in the spool. SIGHUP: the same with new settings, without leaving the
-process; settings that cannot be used are refused and the old ones stay in force.
+process; settings that cannot be used are refused and the old ones stay in force. The same happens
+when a configuration came from the service (`collector.agent.rollout`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import threading
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from collector.agent.buffer import Buffer, Flusher
 from collector.agent.exposition import Renderer, columns
 from collector.agent.meter import Meter
+from collector.agent.rollout.document import Overlay
+from collector.agent.rollout.judge import Numbers
 from collector.agent.schedule import (
     Publish,
     Report,
@@ -33,6 +36,8 @@ from collector.agent.settings import AgentSettings
 from collector.agent.spool import Spool
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import FabricscopeError, HostError
+from collector.contract.model import Event
+from collector.contract.rollout import Outcome
 from collector.contract.units import NS
 from collector.contract.wire import CaptureRequest
 from collector.doors.host import Host
@@ -40,6 +45,7 @@ from collector.sources import Source
 
 if TYPE_CHECKING:
     from collector.agent.metrics_http import MetricsServer
+    from collector.agent.rollout.follow import Follow
     from collector.agent.ship import Shipper
 
 SOURCES_STOP_SECONDS = 3.0
@@ -54,6 +60,10 @@ URGENT_SECONDS = 0.2
 hundred, and an event still reaches the service well within a second."""
 DIED = 0
 """In the inbox beside the numbers of signals, which start at 1."""
+OFFERED, LOOK = -1, -2
+"""There, too: a configuration came or was taken back; it is time to look at the one on trial."""
+TRIAL_LOOK_SECONDS = 2.0
+"""Between two looks at a trial: a bad configuration is in force little longer than two reads."""
 
 VERSION = metadata.version("fabricscope")
 
@@ -138,6 +148,11 @@ class Shipping:
         self._runners = runners
         self._flush_thread.start()
         self._ship_thread.start()
+
+    def follow(self, follow: Follow) -> None:
+        """Let receipts bring configurations; before `start`."""
+        self.shipper.take_configuration = follow.offer
+        follow.fetch = self.shipper.fetch
 
     def _pass_request(self, request: CaptureRequest) -> None:
         for runner in self._runners:
@@ -235,6 +250,15 @@ class Running:
         if self._shipping is not None:
             self._buffer.publish(report)
 
+    def follow(self, follow: Follow) -> None:
+        """Take part in roll-outs, and report through the batches; before `start`."""
+        if self._shipping is not None:
+            self._shipping.follow(follow)
+            follow.tell = self._tell
+
+    def _tell(self, event: Event) -> None:
+        self._publish(Report(event.kind, [event], 0, event.time_ns, 0, is_look=True))
+
     def _release(self) -> None:
         if self._shipping is not None:
             self._shipping.release()
@@ -275,10 +299,22 @@ class Running:
 
 
 class Agent:
-    """The life of the process: signals in, exit status out."""
+    """The life of the process: signals in, exit status out.
 
-    def __init__(self, load: Callable[[], AgentSettings], sources: Sources, host: Host) -> None:
+    ``load`` reads the host's own settings, ``overlay`` the same with a layer from the service; None
+    if this agent never takes any.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], AgentSettings],
+        sources: Sources,
+        host: Host,
+        overlay: Overlay | None = None,
+    ) -> None:
         self._load = load
+        self._overlay = overlay
+        self._follow: Follow | None = None
         self._sources = sources
         self._host = host
         self._meter = Meter()
@@ -289,19 +325,83 @@ class Agent:
 
     def run(self) -> int:
         """Run until a signal stops it; 0, or 1 if a thread of ours died."""
-        settings = self._load()
+        settings = self._read()
         log.info("fabricscope agent %s on %s", VERSION, self._host.name)
         running = self._make(settings)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, _: self._inbox.put(number))
         threading.excepthook = self._note_death
         running.start()
-        while (news := self._inbox.get()) == signal.SIGHUP:
-            settings, running = self._reload(settings, running)
+        if self._follow is not None:
+            self._follow.hello()
+        while (news := self._next()) in {signal.SIGHUP, OFFERED, LOOK}:
+            settings, running = self._take(news, settings, running)
         log.info("stopping")
         running.stop(settings.stop_seconds)
         self._host.close()
         return 1 if news == DIED else 0
+
+    def _next(self) -> int:
+        """What comes next; waits, and no longer than until the next look while there is a trial."""
+        is_trying = self._follow is not None and self._follow.is_trying
+        try:
+            return self._inbox.get(timeout=TRIAL_LOOK_SECONDS if is_trying else None)
+        except Empty:
+            return LOOK
+
+    def _take(
+        self, news: int, settings: AgentSettings, running: Running
+    ) -> tuple[AgentSettings, Running]:
+        follow = self._follow
+        if news == signal.SIGHUP:
+            settings, running, _ = self._reload(settings, running)
+            if self._follow is not None and self._follow is not follow:
+                self._follow.hello()
+        elif follow is not None and news == OFFERED:
+            return self._try_out(follow, settings, running)
+        elif follow is not None and follow.look(self._numbers(), settings):
+            settings, running, _ = self._reload(settings, running)
+        return settings, running
+
+    def _try_out(
+        self, follow: Follow, settings: AgentSettings, running: Running
+    ) -> tuple[AgentSettings, Running]:
+        """Go on with the configuration that is kept now, or with the last good one."""
+        before = self._numbers()
+        try:
+            self._load()
+        except FabricscopeError as error:  # the host's own file: no fault of the configuration
+            follow.give_up(f"the host's own settings: {error}", Outcome.INTERRUPTED)
+            return settings, running
+        settings, running, refusal = self._reload(settings, running)
+        if refusal is not None:
+            follow.give_up(str(refusal))
+            settings, running, _ = self._reload(settings, running)
+        follow.begin(before)
+        return settings, running
+
+    def _numbers(self) -> Numbers:
+        return Numbers.of(self._meter.samples(0))
+
+    def _read(self) -> AgentSettings:
+        """The host's own settings, and over them what came from the service, if it may."""
+        local = self._load()
+        if self._overlay is None or not (local.configuration.from_service and local.service_url):
+            self._follow = None
+            return local
+        if self._follow is None:
+            # Imported here for its HTTP client, as the shipper is.
+            from collector.agent.rollout.follow import Follow  # noqa: PLC0415
+
+            self._follow = Follow(
+                Path(local.spool_dir),
+                key_file=local.configuration.key_file,
+                overlay=self._overlay,
+                meter=self._meter,
+                clocks=(self._host.monotonic_ns, self._host.now_ns),
+                wake=lambda: self._inbox.put(OFFERED),
+            )
+        return self._follow.settings(local)
 
     def _make(self, settings: AgentSettings) -> Running:
         meter = self._meter
@@ -309,7 +409,11 @@ class Agent:
         meter.set("fabric_agent_start_time_seconds", self._started_ns / 1e9)
         for result in ("ok", "refused"):
             meter.add("fabric_agent_reloads_total", 0, result=result)
-        return Running(settings, self._sources, self._host, meter)
+        running = Running(settings, self._sources, self._host, meter)
+        if self._follow is not None:
+            running.follow(self._follow)
+            self._follow.show()
+        return running
 
     def _note_death(self, args: threading.ExceptHookArgs) -> None:
         """A necessary thread has died: end, so that the service manager restarts the agent."""
@@ -317,10 +421,12 @@ class Agent:
         log.critical("thread %s died; the agent ends", thread, exc_info=args.exc_value)
         self._inbox.put(DIED)
 
-    def _reload(self, old: AgentSettings, running: Running) -> tuple[AgentSettings, Running]:
-        """Go on with new settings if they can be used, else with the old ones."""
+    def _reload(
+        self, old: AgentSettings, running: Running
+    ) -> tuple[AgentSettings, Running, FabricscopeError | None]:
+        """Go on with new settings if they can be used, else with the old ones; and why not."""
         try:
-            new = self._load()
+            new = self._read()
         except FabricscopeError as error:
             return self._refuse(error, old, running)
         running.stop(deliver_seconds=0)
@@ -333,14 +439,14 @@ class Agent:
         running.start()
         log.info("settings read again")
         self._meter.add("fabric_agent_reloads_total", result="ok")
-        return new, running
+        return new, running, None
 
     def _refuse(
         self, error: FabricscopeError, old: AgentSettings, running: Running
-    ) -> tuple[AgentSettings, Running]:
+    ) -> tuple[AgentSettings, Running, FabricscopeError]:
         log.error("settings not read again, the old ones stay in force: %s", error)
         self._meter.add("fabric_agent_reloads_total", result="refused")
-        return old, running
+        return old, running, error
 
 
 def read_once(settings: AgentSettings, sources: Sources, host: Host) -> tuple[str, list[str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from collector.agent.agent import Agent, read_once
 from collector.agent.settings import AgentSettings, load_settings
+from collector.contract.layers import Layer
 from collector.contract.logs import LOG_LEVELS, set_up_logging
 from collector.doors.host import Host, check_root
 from collector.sources import discover
@@ -51,19 +52,20 @@ def run(arguments: argparse.Namespace) -> int:
     names = AgentSettings.__struct_fields__
     flags = {name: value for name, value in vars(arguments).items() if name in names}
 
-    def load() -> AgentSettings:
+    def load(served: Layer | None = None) -> AgentSettings:
         return load_settings(
             {name: source.Settings for name, source in sources.items()},
             file=arguments.config,
             environment=os.environ,
             flags=flags,
+            served=served,
         )
 
     check_root(arguments.root)
     host = Host(arguments.root)
     if not arguments.once:
         set_up_logging(arguments.log_level)
-        return Agent(load, sources, host).run()
+        return Agent(load, sources, host, overlay=load).run()
     set_up_logging("error")
     text, broken = read_once(load(), sources, host)
     sys.stdout.write(text)

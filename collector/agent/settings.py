@@ -28,6 +28,16 @@ _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 log = logging.getLogger(__name__)
 
 
+class ConfigurationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether this host takes configurations that operators roll out (`fabricscope config`)."""
+
+    from_service: bool = False
+    """Take what the service hands out for sources and intervals. Off: this file alone counts."""
+    key_file: str = ""
+    """A file with the key that configurations must be signed with (`fabricscope config push
+    --key-file`). Empty: TLS and the token are all that vouches for the service."""
+
+
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set for an agent, with the default and its reason."""
 
@@ -62,6 +72,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     stop_seconds: float = 5.0
     """How long a stopping agent tries to deliver what it has. What remains stays in the spool. Well
     below the 30 s after which Kubernetes kills."""
+    configuration: ConfigurationSettings = ConfigurationSettings()
     sources: dict[str, SourceSettings] = {}
     """One table for each source, with the source's own settings."""
 
@@ -106,9 +117,16 @@ def load_settings(
     file: Path | None,
     environment: Mapping[str, str],
     flags: Mapping[str, Any],
+    served: Layer | None = None,
 ) -> AgentSettings:
-    """The settings, checked. ``flags`` are those given on the command line, by setting's name."""
+    """The settings, checked. ``flags`` are those given on the command line, by setting's name.
+
+    ``served`` is what the service handed out: it wins over the file, and the environment and the
+    flags, which are of this host alone, win over it.
+    """
     layers = read_layers(file=file, environment=environment, prefix=ENVIRONMENT_PREFIX, flags=flags)
+    if served is not None:
+        layers.insert(1 if file is not None else 0, served)
     sources = combine_sources(source_types, layers)
     settings = msgspec.structs.replace(combine(AgentSettings, layers), sources=sources)
     check_settings(settings, str(file) if file is not None else "settings")
@@ -146,6 +164,11 @@ def check_settings(settings: AgentSettings, where: str) -> None:
         refuse("service_url", "must be http://HOST[:PORT] or https://HOST[:PORT]")
     if settings.token and settings.token_file:
         raise SettingsError(f"{where}: token and token_file are both set; keep one")
+    if settings.configuration.key_file and not settings.configuration.from_service:
+        raise SettingsError(
+            f"{where}: configuration.key_file is set and configuration.from_service is not: "
+            "set it to true, or leave the key out"
+        )
     if settings.listen and not _is_address(settings.listen):
         refuse("listen", "must be HOST:PORT, or empty for no /metrics")
     if settings.spool_bytes_max < SPOOL_BYTES_MIN:

@@ -262,6 +262,8 @@ class Shipper:
         self._pause_seconds_max = pause_seconds_max
         self.take_request: Callable[[wire.CaptureRequest], None] | None = None
         """Receives the requests in receipts, each more than once; set before `run`."""
+        self.take_configuration: Callable[[wire.ConfigurationNotice], None] | None = None
+        """Receives the notice of a receipt, as long as the service repeats it; set before `run`."""
         self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
         self._news = News(str(client.base_url))
         self._wake = threading.Event()
@@ -372,23 +374,34 @@ class Shipper:
             self._keep_apart(run)
             return run[-1:], run[-1].body
 
-    def _headers(self) -> dict[str, str]:
-        headers = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
+    def fetch(self, path: str, bytes_max: int) -> tuple[int, bytes]:
+        """Status and the beginning of what the service has there. For `take_configuration`."""
+        status, _, content = self._ask("GET", path, {}, None, bytes_max)
+        return status, content
+
+    def _headers(self, given: dict[str, str]) -> dict[str, str]:
+        headers = dict(given)
         if token := self._token():
             headers["Authorization"] = f"Bearer {token}"
         return headers
 
     def _post(self, body: bytes) -> tuple[int, httpx.Headers, bytes]:
+        headers = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
+        return self._ask("POST", INGEST_PATH, headers, body, ANSWER_BYTES_MAX)
+
+    def _ask(
+        self, method: str, path: str, given: dict[str, str], body: bytes | None, bytes_max: int
+    ) -> tuple[int, httpx.Headers, bytes]:
         """Status, headers and the beginning of the answer, which may come from another program."""
         seconds = max(PAUSE_SECONDS_MIN, min(self._left_seconds(), ANSWER_SECONDS_MAX))
         timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS_MAX))
         with self._client.stream(
-            "POST", INGEST_PATH, content=body, headers=self._headers(), timeout=timeout
+            method, path, content=body, headers=self._headers(given), timeout=timeout
         ) as response:
             content = b""
             for chunk in response.iter_bytes(ANSWER_BYTES_MAX):
                 content += chunk
-                if len(content) >= ANSWER_BYTES_MAX:
+                if len(content) >= bytes_max:
                     break
             return response.status_code, response.headers, content
 
@@ -446,6 +459,8 @@ class Shipper:
         if receipt.captures and self.take_request is not None:
             for request in receipt.captures[: wire.CAPTURES_MAX]:
                 self.take_request(request)
+        if receipt.configuration and self.take_configuration is not None:
+            self.take_configuration(receipt.configuration)
         self._news.delivered(
             now_ns=self._monotonic_ns(), waiting=len(self._spool), batches=len(run)
         )

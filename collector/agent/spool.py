@@ -5,6 +5,7 @@
     <spool_dir>/batches/<sequence>.<samples>.batch
     <spool_dir>/rejected/                         batches that the service can never accept
     <spool_dir>/aside/                            files that are no batches of ours, or broken ones
+    <spool_dir>/configuration/                    of roll-outs (`collector.agent.rollout.keep`)
     <spool_dir>/state.msgpack                     what sources want to remember over a restart
 
 What survives what. A batch is written under a temporary name and renamed, so a killed agent loses

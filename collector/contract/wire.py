@@ -261,6 +261,18 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Only these devices; empty: all."""
 
 
+class ConfigurationNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration that an agent should run; it fetches the document by its version."""
+
+    version: int
+    """0: the agent's own file alone; there is no document then."""
+    sha256: str = ""
+    signature: str = ""
+    """HMAC over version and digest (`collector.contract.rollout`); empty: not signed."""
+    trial_seconds: float = 0.0
+    """How long the agent tries it before it calls it good; 0: it was good before, no trial."""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """What the service answers to a batch that it has made durable.
 
@@ -269,6 +281,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     ``captures`` are requests to this agent. They come with every receipt until the agent confirms
     them by an event of the kind `capture`: a receipt that is lost costs nothing.
+
+    ``configuration`` is there while this agent should run another version than it has reported by
+    an event of the kind `configuration`; agents that have not reported one are never told.
 
     ``any_order``: the service knows that batches may come in any order, and several as one
     (`Batch.first`). An older one takes them too, but counts those that come late as lost.
@@ -279,4 +294,5 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     stored: int
     refused: dict[str, int] = {}
     captures: list[CaptureRequest] | msgspec.UnsetType = msgspec.UNSET
+    configuration: ConfigurationNotice | msgspec.UnsetType = msgspec.UNSET
     any_order: bool | msgspec.UnsetType = msgspec.UNSET

@@ -40,6 +40,7 @@ from api.data.ingest.remote_write_v1 import decode_v1
 from api.data.ingest.remote_write_v2 import decode_v2
 from api.data.ingest.series import NativeTable, NativeTables, RemoteSeries, read_labels
 from api.data.inventory.feed import InventoryFeed
+from api.data.rollouts.book import RolloutBook
 from api.data.store.store import Store
 from collector.contract.errors import FabricscopeError
 from collector.contract.wire import Batch, Receipt
@@ -123,6 +124,8 @@ class Ingest:
         """Looks for jumps of the clock; None: nothing does."""
         self.captures: Captures | None = None
         """Requests that receipts carry to agents; None: receipts carry none."""
+        self.rollouts: RolloutBook | None = None
+        """Configurations that they carry; None: they carry none."""
         self.refusals = Oddities(clock)
         """The latest refusals, by protocol, rule and sender."""
         self._decoder = Threads(1, work="decode")
@@ -187,16 +190,20 @@ class Ingest:
         self.note_refused(
             NATIVE, request.refused, request.complaint, name_of(sender) or batch.agent
         )
-        captures = None
+        captures = configuration = None
         if is_own and self.captures is not None:
             self.captures.note(batch.agent, write.events)
             captures = self.captures.of(batch.agent)
+        if is_own and self.rollouts is not None:
+            self.rollouts.note(batch.agent, write.events)
+            configuration = self.rollouts.of(batch.agent)
         return Receipt(
             boot=batch.boot,
             sequence=batch.sequence,
             stored=len(write.samples) + len(write.events) + sum(write.records.values()),
             refused=request.refused,
             captures=captures or msgspec.UNSET,
+            configuration=configuration or msgspec.UNSET,
             any_order=True,
         )
 

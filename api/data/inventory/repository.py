@@ -57,6 +57,7 @@ from api.data.inventory.merge import Key, Seen, Stamped, Tally, Things, join
 from api.data.inventory.notices import NoticeTables, SilenceTables
 from api.data.inventory.placing import PlaceTables
 from api.data.inventory.records import Agent, Device, DeviceKind, Host, HostRole, Port
+from api.data.inventory.rollouts import RolloutTables
 from api.data.inventory.sightings import Observation, PortValues, Sighting, is_name
 from api.data.inventory.tables import AgentRow, DeviceRow, HostRow, PortRow
 from api.data.inventory.tokens import TokenTables
@@ -244,6 +245,7 @@ class Inventory:
         self.work = WorkTables(database)
         self.tokens = TokenTables(database)
         self.keys = KeyTables(database)
+        self.rollouts = RolloutTables(database)
 
     @property
     def quarantine(self) -> Quarantine:

@@ -199,6 +199,39 @@ class CaptureRow(Base):
     why: Mapped[str] = mapped_column(server_default="")
 
 
+class ConfigurationRow(Base):
+    """A configuration for agents, and how far its roll-out has come (JSON text).
+
+    `revision` counts the changes of the roll-out: of two writers at once one sees that it lost.
+    """
+
+    __tablename__ = "configurations"
+
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    sha256: Mapped[str]
+    signature: Mapped[str]
+    document: Mapped[bytes] = mapped_column(LargeBinary)
+    by: Mapped[str]
+    why: Mapped[str]
+    at: Mapped[datetime]
+    revision: Mapped[int]
+    rollout: Mapped[str]
+
+
+class AgentConfigurationRow(Base):
+    """What an agent that takes part in roll-outs reported last. `good` 0: its own file alone."""
+
+    __tablename__ = "agent_configurations"
+
+    agent: Mapped[str] = mapped_column(NAME, primary_key=True)
+    good: Mapped[int]
+    trying: Mapped[int | None]
+    failed: Mapped[int | None]
+    detail: Mapped[str]
+    at: Mapped[datetime]
+    heard_at: Mapped[datetime] = mapped_column(index=True)
+
+
 # --- incidents ----------------------------------------------------------------------------------
 
 

@@ -122,6 +122,15 @@ SCOPES: Final[Mapping[str, Scope]] = {
     # It makes an agent work.
     "POST /v1/agents/{agent}/capture": Scope.OPERATE,
     "GET /v1/agents/{agent}/captures": Scope.READ,
+    # What runs on every host: it takes an admin to push, and one on call to stop it.
+    "POST /v1/configurations": Scope.ADMIN,
+    "GET /v1/configurations": Scope.READ,
+    "GET /v1/configurations/{version}": Scope.READ,
+    "GET /v1/configurations/{version}/document": Scope.INGEST,
+    "GET /v1/agents/configurations": Scope.READ,
+    "POST /v1/configurations/stop": Scope.OPERATE,
+    "POST /v1/configurations/back": Scope.OPERATE,
+    "POST /v1/configurations/resume": Scope.ADMIN,
     "GET /v1/audit": Scope.READ,
     "POST /v1/silences": Scope.OPERATE,
     "GET /v1/silences": Scope.READ,

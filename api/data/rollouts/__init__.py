@@ -1,0 +1,1 @@
+"""Configurations on their way to agents: who is in the share, receipts, reports, and the stop."""

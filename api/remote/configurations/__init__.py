@@ -1,0 +1,1 @@
+"""`fabricscope config`: a client of the service's roll-outs."""
