@@ -8,7 +8,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from collector.agent.rollout.keep import State
 from collector.contract.rollout import sign
 from tests.stands.environment import clean_environment
-from tests.stands.service import ServiceProcess, eventually
+from tests.stands.service import READY_SECONDS, ServiceProcess
 
 TRIAL_SECONDS = 10
 GOOD = "[sources.ib_sysfs]\ninterval_seconds = 0.2\n"
@@ -26,6 +27,18 @@ BAD = "[sources.ib_sysfs]\ntimeout_seconds = 0.0000001\n"
 """Valid, and every read takes longer than that: the source fails."""
 MAIN = "import sys; from collector.cli import main; sys.exit(main())"
 KEY = b"0123456789abcdef0123456789abcdef"
+
+
+POLL_SECONDS = 0.2
+"""Each look is a request to the service that the agent needs, too."""
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Look again and again until the condition holds, or fail."""
+    deadline = time.monotonic() + READY_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {READY_SECONDS} s: {what}"
+        time.sleep(POLL_SECONDS)
 
 
 class RealAgent:
@@ -37,6 +50,7 @@ class RealAgent:
         self.spool = folder / "spool"
         self._config = folder / "agent.toml"
         self._tree = folder / "tree"
+        self._flags = ["--config", self._config, "--root", self._tree]
         self._process: subprocess.Popen[bytes] | None = None
         kernel = self._tree / "proc/sys/kernel"
         counters = self._tree / "sys/class/infiniband/mlx5_0/ports/1/counters"
@@ -57,8 +71,7 @@ class RealAgent:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", MAIN, "agent", "--config", self._config]
-                + ["--root", self._tree],
+                [sys.executable, "-c", MAIN, "agent", *self._flags],
                 stderr=log,
                 env=clean_environment(),
             )

@@ -37,6 +37,7 @@ class HostState(StrEnum):
     NOT_YET = "not_yet"
     """In the share, and silent: it is down, or was taken out of service."""
     OUTSIDE = "outside"
+    """Not meant: outside of the share, or the roll-out is stopped or taken back."""
 
 
 def position(agent: str, version: int) -> float:
@@ -50,19 +51,13 @@ def position(agent: str, version: int) -> float:
     return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
 
 
-def is_in(rollout: Rollout, agent: AgentConfiguration) -> bool:
-    """Whether the version is for this agent: one that has it stays in."""
-    has_it = rollout.version in {agent.good, agent.trying}
-    return has_it or position(agent.agent, rollout.version) < rollout.threshold
-
-
 def wanted(rollout: Rollout, agent: AgentConfiguration) -> int:
     """The version that an agent should run."""
     if rollout.state is RolloutState.BACK or agent.failed == rollout.version:
         return rollout.base
-    if rollout.version in {agent.good, agent.trying}:
-        return rollout.version
-    if rollout.state in REACHING and is_in(rollout, agent):
+    has_it = rollout.version in {agent.good, agent.trying}
+    is_in = position(agent.agent, rollout.version) < rollout.threshold
+    if has_it or (is_in and rollout.state in REACHING):
         return rollout.version
     return rollout.base
 
@@ -74,7 +69,7 @@ def state_of(rollout: Rollout, agent: AgentConfiguration, *, reports: bool) -> H
         return HostState.GOOD
     if agent.trying == rollout.version:
         return HostState.TRYING
-    if not is_in(rollout, agent):
+    if wanted(rollout, agent) != rollout.version:
         return HostState.OUTSIDE
     return HostState.PENDING if reports else HostState.NOT_YET
 
