@@ -62,7 +62,7 @@ def test_the_migrations_make_what_the_models_say(url: str) -> None:
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
-        assert migrate.current(connection) == "0016"
+        assert migrate.current(connection) == "0018"
     engine.dispose()
 
 
@@ -72,6 +72,7 @@ def test_the_schema_can_go_back_and_forth(url: str) -> None:
         migrate.upgrade(engine)
         assert set(inspect(engine).get_table_names()) == {
             "actions",
+            "agent_configurations",
             "agents",
             "alembic_version",
             "alerts",
@@ -79,6 +80,7 @@ def test_the_schema_can_go_back_and_forth(url: str) -> None:
             "captures",
             "cases",
             "communicators",
+            "configurations",
             "devices",
             "feedback",
             "health_turns",

@@ -272,7 +272,10 @@ def test_tokens_from_before_are_of_any_host(tmp_path: Path) -> None:
             ("captures", "why"),
         ):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        for table in ("feedback", "cases", "incident_work", "service_keys"):
+        for table in (
+            *("feedback", "cases", "incident_work", "service_keys"),
+            *("configurations", "agent_configurations"),
+        ):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("UPDATE alembic_version SET version_num = '0010'")
         connection.execute(

@@ -50,7 +50,7 @@ class RealAgent:
         self.spool = folder / "spool"
         self._config = folder / "agent.toml"
         self._tree = folder / "tree"
-        self._flags = ["--config", self._config, "--root", self._tree]
+        self._flags = ["--config", str(self._config), "--root", str(self._tree)]
         self._process: subprocess.Popen[bytes] | None = None
         kernel = self._tree / "proc/sys/kernel"
         counters = self._tree / "sys/class/infiniband/mlx5_0/ports/1/counters"

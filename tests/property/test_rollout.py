@@ -6,6 +6,7 @@ one that was on trial, and no roll-out goes past a share whose failures have rea
 """
 
 import datetime as dt
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,6 @@ from api.data.inventory.rollout_model import AgentConfiguration, Rollout, Rollou
 from api.data.rollouts.reports import updated
 from api.data.rollouts.stages import at_stage, decide, tally, wanted
 from collector.agent.meter import Meter
-from collector.agent.rollout import keep
 from collector.agent.rollout.follow import Follow
 from collector.agent.rollout.judge import Numbers
 from collector.agent.settings import AgentSettings
@@ -193,7 +193,7 @@ def world_of_disks() -> Iterator[tuple[World, Path]]:
     world = World()
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(keep.os, "fsync", world.sync),
+        patch.object(os, "fsync", world.sync),
     ):
         yield world, Path(folder)
 
@@ -203,36 +203,58 @@ ACTIONS = st.one_of(
     st.tuples(st.just("killed_while_writing"), st.integers(0, AGENTS - 1), st.integers(0, 4)),
     st.tuples(st.just("time"), st.sampled_from([1, 5, 30, 1_000])),
     st.tuples(st.just("round")),
+    st.tuples(st.just("ordinary"), st.integers(1, 8)),
     st.tuples(st.sampled_from(["stop", "back"])),
 )
 
 
 def play(action: tuple[object, ...], agents: list[Fleet], service: Service, world: World) -> None:
-    does, *of = action
-    agent = agents[int(str(of[0]))] if of and does != "time" else agents[0]
-    if does == "step" and agent.follow is not None:
+    match action:
+        case ("time", int(seconds)):
+            world.seconds += seconds
+        case ("ordinary", int(rounds)):
+            for _ in range(rounds):
+                pass_by(agents, service, world, seconds=8)
+        case ("round",):
+            service.round([each for each in agents if each.follow is not None])
+        case ("stop",) if service.rollout.state is RolloutState.ROLLING:
+            service.rollout = msgspec.structs.replace(service.rollout, state=RolloutState.STOPPED)
+        case ("back",):
+            service.rollout = msgspec.structs.replace(service.rollout, state=RolloutState.BACK)
+        case (str(does), int(number), *more):
+            happen(does, agents[number], service, world, more)
+
+
+def happen(does: str, agent: Fleet, service: Service, world: World, more: list[object]) -> None:
+    """Something happens to one agent; what cannot happen to one that is down, does not."""
+    if agent.follow is None:
+        if does == "start":
+            agent.start()
+    elif does == "step":
         agent.step(service.notice(agent))
     elif does == "kill":
         agent.follow = None
-    elif does == "start" and agent.follow is None:
-        agent.start()
-    elif does == "report" and agent.follow is not None:
+    elif does == "report":
         service.take(agent)
-    elif does == "killed_while_writing" and agent.follow is not None:
-        world.writes_left = int(str(of[1]))
+    elif does == "killed_while_writing":
+        (writes,) = more
+        assert isinstance(writes, int)
+        world.writes_left = writes
         try:
             agent.step(service.notice(agent))
         except KilledError:
             agent.follow = None
         world.writes_left = None
-    elif does == "time":
-        world.seconds += float(str(of[0]))
-    elif does == "round":
-        service.round([each for each in agents if each.follow is not None])
-    elif does == "stop" and service.rollout.state is RolloutState.ROLLING:
-        service.rollout = msgspec.structs.replace(service.rollout, state=RolloutState.STOPPED)
-    elif does == "back":
-        service.rollout = msgspec.structs.replace(service.rollout, state=RolloutState.BACK)
+
+
+def pass_by(agents: list[Fleet], service: Service, world: World, seconds: float) -> None:
+    """Some seconds in which all that are up do what they should."""
+    world.seconds += seconds
+    alive = [agent for agent in agents if agent.follow is not None]
+    for agent in alive:
+        service.take(agent)
+        agent.step(service.notice(agent))
+    service.round(alive)
 
 
 def calm_down(agents: list[Fleet], service: Service, world: World) -> None:
@@ -241,11 +263,7 @@ def calm_down(agents: list[Fleet], service: Service, world: World) -> None:
         if agent.follow is None:
             agent.start()
     for _ in range(80):
-        world.seconds += 61
-        for agent in agents:
-            service.take(agent)
-            agent.step(service.notice(agent))
-        service.round(agents)
+        pass_by(agents, service, world, seconds=61)
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,10 +1,10 @@
 """The state of roll-outs on an agent's disk, step by step, and on disks that fail."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from collector.agent.rollout import keep
 from collector.agent.rollout.keep import FAILED_KEPT_MAX, TRIES_MAX, Keeper
 from collector.contract.errors import SettingsError
 from collector.contract.rollout import Outcome
@@ -81,7 +81,7 @@ def test_a_full_disk_begins_no_trial_and_holds_up_no_way_back(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(keep.os, "fsync", full)
+        patched.setattr(os, "fsync", full)
         with pytest.raises(SettingsError, match="No space left"):
             keeper.begin(8, b"eight")
         with pytest.raises(SettingsError, match="No space left"):

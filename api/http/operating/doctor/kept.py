@@ -12,6 +12,7 @@ from sqlalchemy import text
 from api.data.inventory import migrate
 from api.data.inventory.engine import explained, open_engine, place
 from api.data.inventory.repository import Inventory
+from api.data.inventory.rollout_model import RolloutState
 from api.data.inventory.token_model import Token
 from api.data.store.migrate import load_migrations
 from api.data.store.store import Store, StoreUrl
@@ -128,6 +129,7 @@ def look_at_rows(settings: ServiceSettings) -> Iterator[Look]:
         now = dt.datetime.now(dt.UTC)
         yield from look_at_tokens(settings, inventory.tokens.all(), now)
         yield from look_at_hosts(inventory, now)
+        yield from look_at_rollout(inventory)
     finally:
         inventory.close()
 
@@ -174,6 +176,23 @@ def look_at_hosts(inventory: Inventory, now: dt.datetime) -> Iterator[Look]:
         yield warning("agents", found, todo)
     else:
         yield ok("agents", f"{len(hosts)} hosts and switches, the last seen {last:%Y-%m-%d %H:%M}Z")
+
+
+def look_at_rollout(inventory: Inventory) -> Iterator[Look]:
+    """The latest configuration for agents; nothing where none was ever pushed."""
+    latest = inventory.rollouts.latest()
+    if latest is None:
+        return
+    rollout = latest.rollout
+    found = f"configuration {latest.version} is {rollout.state} at {rollout.share:g} %"
+    if rollout.state is RolloutState.STOPPED:
+        todo = "fabricscope config status says who failed; then config back, or resume"
+        yield warning("roll-out", f"{found}: {rollout.reason or 'no reason was given'}", todo)
+    elif rollout.state is RolloutState.WAITING:
+        todo = "fabricscope config resume --share 100%, or config back"
+        yield warning("roll-out", f"{found}, and waits for an operator", todo)
+    else:
+        yield ok("roll-out", found)
 
 
 def look_at_rules(settings: ServiceSettings) -> Iterator[Look]:
