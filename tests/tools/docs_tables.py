@@ -29,6 +29,7 @@ from api.base import (
     limits,
     operating_limits,
     process_limits,
+    rollout_limits,
     trace_limits,
 )
 from api.http.settings import ServiceSettings
@@ -195,6 +196,7 @@ def service_limits() -> str:
         trace_limits,
         operating_limits,
         process_limits,
+        rollout_limits,
     ):
         body = ast.parse(inspect.getsource(module)).body
         for statement, following in zip(body, [*body[1:], None], strict=True):
