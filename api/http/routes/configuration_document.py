@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Response
 
-from api.base.errors import Problem
-from api.data.inventory.rollout_model import Configuration
-from api.http.context import Context, Parts
-from collector.contract.rollout import VERSION_MAX
+from api.http.context import Parts
+from api.http.routes.shared.configurations import VersionNumber, find_configuration
 
 router = APIRouter(tags=["configurations"])
 
 TOML_TYPE = "application/toml"
-VersionNumber = Annotated[int, Path(ge=1, le=VERSION_MAX, description="Of the configuration.")]
 
 
 @router.get(
@@ -33,10 +29,3 @@ async def document(version: VersionNumber, parts: Parts) -> Response:
     """For agents, with their own token: there is nothing in it that one host may not know."""
     found = await asyncio.to_thread(find_configuration, parts, version)
     return Response(found.document, media_type=TOML_TYPE)
-
-
-def find_configuration(parts: Context, version: int) -> Configuration:
-    found = parts.inventory.rollouts.get(version)
-    if found is None:
-        raise Problem(404, "no such configuration", f"there is no configuration {version}")
-    return found

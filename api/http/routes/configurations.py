@@ -32,9 +32,9 @@ from api.data.rollouts.orders import Plan, check_shares, pushed, resumed, stoppe
 from api.data.rollouts.stages import HostState, Tally, held_by, state_of
 from api.http.context import Context, Parts
 from api.http.peers import ROLLOUTS
-from api.http.routes.configuration_document import VersionNumber, find_configuration
 from api.http.routes.shared.answers import BUSY, CONFLICT, answer, documented
 from api.http.routes.shared.bodies import receive
+from api.http.routes.shared.configurations import VersionNumber, find_configuration
 from api.http.routes.shared.paging import After, Limit
 from api.http.tokens.guard import signed
 from collector.contract.identity import printable
