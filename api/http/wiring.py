@@ -97,8 +97,7 @@ def wire(
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
     acting = make_acting(settings.policy_file, inventory, board, lead, metrics, clock)
     roll = make_roll(store, inventory, ingest.commit, metrics, clock, lead.is_held)
-    aliases = load_catalog() if settings.promql_aliases else None
-    engine = Engine(store, Dialect(settings.promql_dialect), aliases)
+    engine = make_engine(settings, store)
     passes = make_passes(inventory.keys, clock, need=settings.token_need)
     notifying = Notifying(settings.notifier, inventory, lead, metrics, clock, passes)
     hooks = make_hooks(settings, inventory, notifying)
@@ -178,6 +177,11 @@ def make_audit(
 ) -> FleetAudit:
     expectations = load_expectations(settings.audit_expectations)
     return FleetAudit(store, inventory, topologies, expectations)
+
+
+def make_engine(settings: ServiceSettings, store: Store) -> Engine:
+    aliases = load_catalog() if settings.promql_aliases else None
+    return Engine(store, Dialect(settings.promql_dialect), aliases)
 
 
 def make_cases(
