@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from api.data.inventory import migrate
 from api.data.inventory.repository import Inventory
+from api.data.inventory.rollout_model import Configuration, Rollout, RolloutState
 from api.data.inventory.sightings import Observation, Sighting
 from api.http.operating.doctor import kept, machine
 from api.http.operating.doctor.model import Grade
@@ -209,3 +211,33 @@ def test_clocks_that_are_apart() -> None:
     for state, grade in ((0, Grade.OK), (5, Grade.WARNING), (None, Grade.WARNING)):
         with patch.object(machine, "clock_state", return_value=state):
             assert next(machine.look_at_clock()).grade == grade
+
+
+def test_a_roll_out_that_stands_is_said(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "roll-out" not in doctor(data, capsys)[1]
+    inventory = Inventory(f"sqlite:///{data / 'inventory.db'}")
+    pushed = Configuration(
+        version=1, sha256="", signature="", document=b"", by="ann", why="", at=NOW
+    )
+    for version, state, grade in (
+        (1, RolloutState.ROLLING, "ok"),
+        (2, RolloutState.WAITING, "warning"),
+        (3, RolloutState.STOPPED, "warning"),
+    ):
+        rollout = Rollout(
+            version=version,
+            base=0,
+            shares=[5.0],
+            state=state,
+            failures_max=1,
+            trial_seconds=60,
+            reason="n1: source x fails",
+            since=NOW,
+        )
+        made = Configuration(**{**msgspec.structs.asdict(pushed), "version": version})
+        assert inventory.rollouts.push(made, rollout)
+        found = doctor(data, capsys)[1]["roll-out"]
+        assert found[0] == grade
+        assert f"configuration {version} is {state} at 5 %" in found[1]
+    assert "source x fails" in found[1]
+    inventory.close()

@@ -14,6 +14,7 @@ from api.data.inventory.batches import BatchRun
 from api.data.inventory.health import unix_ns
 from api.data.inventory.records import DeviceKind
 from api.data.inventory.repository import Inventory
+from api.data.inventory.rollout_model import AgentConfiguration
 from api.data.inventory.sightings import LinkEnd, Observation, Sighting
 from collector.cli import main
 from tests.stands.service import InProcess, in_process
@@ -111,10 +112,14 @@ def test_an_agent_that_reports_for_another_host_stays(inventory: Inventory) -> N
         inventory.note_batches(
             [BatchRun(agent="poller", boot="b", first=1, last=1, received_at=NOW, host=name)]
         )
+    report = AgentConfiguration(agent="poller", at=NOW, heard_at=NOW)
+    inventory.rollouts.write_reports([report])
     assert inventory.hosts.remove("a")
     assert inventory.hosts.agent("poller") is not None
+    assert inventory.rollouts.reports() == [report]
     assert inventory.hosts.remove("b")
     assert inventory.hosts.agent("poller") is None
+    assert inventory.rollouts.reports() == []
 
 
 def test_cables_go_with_their_host(inventory: Inventory, url: str) -> None:

@@ -57,7 +57,7 @@ from api.data.inventory.merge import Key, Seen, Stamped, Tally, Things, join
 from api.data.inventory.notices import NoticeTables, SilenceTables
 from api.data.inventory.placing import PlaceTables
 from api.data.inventory.records import Agent, Device, DeviceKind, Host, HostRole, Port
-from api.data.inventory.rollouts import RolloutTables
+from api.data.inventory.rollouts import REPORTS, RolloutTables
 from api.data.inventory.sightings import Observation, PortValues, Sighting, is_name
 from api.data.inventory.tables import AgentRow, DeviceRow, HostRow, PortRow
 from api.data.inventory.tokens import TokenTables
@@ -302,6 +302,7 @@ def delete_hosts(connection: Connection, names: Sequence[str]) -> int:
         others = select(table.c.agent).where(table.c.agent.in_(agents))
         alone = agents - set(connection.execute(others).scalars())
         connection.execute(delete(AGENTS).where(AGENTS.c.agent.in_(alone)))
+        connection.execute(delete(REPORTS).where(REPORTS.c.agent.in_(alone)))
     return count
 
 

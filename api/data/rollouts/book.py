@@ -125,8 +125,10 @@ class RolloutBook:
         is_news = latest != self._latest
         if latest is None:
             return
-        if self._read_at is None or is_news or latest.rollout.state in MOVING:
-            self._read_reports()
+        if self._read_at is None or is_news:
+            self._read_reports(None)  # also without those of hosts that were removed
+        elif latest.rollout.state in MOVING:
+            self._read_reports(self._read_at)
         if is_news:
             self._base_notice = self._notice_of(latest.rollout.base)
             self._latest = latest
@@ -135,9 +137,12 @@ class RolloutBook:
         elif is_news or unwritten:
             self._tally = tally(latest.rollout, self.agents(), ())
 
-    def _read_reports(self) -> None:
-        found = self._tables.reports(self._read_at)
+    def _read_reports(self, since: dt.datetime | None) -> None:
+        """All, or what is new since a moment; what was not written yet counts more."""
+        found = self._tables.reports(since)
         with self._lock:
+            if since is None:
+                self._agents = dict(self._unwritten)
             for each in found:
                 known = self._agents.get(each.agent)
                 if known is None or known.at <= each.at:
