@@ -79,7 +79,10 @@ def push(service: InProcess, document: str = GOOD, status: int = 201, **more: ob
 
 
 def order(service: InProcess, does: str, status: int = 200, **more: object) -> Any:  # noqa: ANN401 - JSON
-    answer = service.client.post(f"/v1/configurations/{does}", json={"by": "ann", **more})
+    latest = service.inventory.rollouts.latest()
+    assert latest is not None
+    path = f"/v1/configurations/{latest.version}/{does}"
+    answer = service.client.post(path, json={"by": "ann", **more})
     assert answer.status_code == status, answer.text
     return answer.json()
 
@@ -144,6 +147,11 @@ def test_a_version_is_kept_with_who_why_and_its_digest_and_recorded(service: InP
     for path in ("/v1/configurations/2", "/v1/configurations/2/document"):
         assert service.client.get(path).status_code == 404
     assert service.client.get("/v1/configurations/0").status_code == 422
+    assert service.client.post("/v1/configurations/2/stop", json={"by": "x"}).status_code == 404
+    push(service)
+    old = service.client.post("/v1/configurations/1/back", json={"by": "x"})
+    assert old.status_code == 409
+    assert "configuration 2 is the latest" in old.json()["detail"]
 
 
 def test_old_versions_are_forgotten_and_numbers_never_come_again(service: InProcess) -> None:

@@ -102,7 +102,8 @@ class Operator:
         return int(answer.json()["version"])
 
     def order(self, does: str) -> None:
-        answer = self.service.client.post(f"/v1/configurations/{does}", json={"by": "op"})
+        path = f"/v1/configurations/{self.next_version() - 1}/{does}"
+        answer = self.service.client.post(path, json={"by": "op"})
         assert answer.status_code in {200, 409}, answer.text
 
     def next_version(self) -> int:

@@ -333,37 +333,39 @@ def shown(agent: AgentConfiguration, rollout: Rollout | None, *, reports: bool) 
 
 
 @router.post(
-    "/v1/configurations/stop",
+    "/v1/configurations/{version}/stop",
     summary="Stop the roll-out",
     **documented(VersionOut, "It is stopped.", body=Ordered, others=CONFLICT),
 )
-async def stop(request: Request, parts: Parts) -> Response:
+async def stop(version: VersionNumber, request: Request, parts: Parts) -> Response:
     """No other agent gets the version; those that have it keep it."""
     order = decode_json(await receive(request, parts), Ordered, "not an order")
     by, why = signed(request, order.by), printable(order.why)
-    return await change(parts, "stopped", by, why, lambda old, now: stopped(old, why, now, by))
-
-
-@router.post(
-    "/v1/configurations/back",
-    summary="Take the latest configuration back",
-    **documented(VersionOut, "It is taken back.", body=Ordered, others=CONFLICT),
-)
-async def back(request: Request, parts: Parts) -> Response:
-    """All agents go back to what was done before, with their next batches and without a trial."""
-    order = decode_json(await receive(request, parts), Ordered, "not an order")
-    by, why = signed(request, order.by), printable(order.why)
     return await change(
-        parts, "taken_back", by, why, lambda old, now: taken_back(old, why, now, by)
+        parts, version, "stopped", by, why, lambda old, now: stopped(old, why, now, by)
     )
 
 
 @router.post(
-    "/v1/configurations/resume",
+    "/v1/configurations/{version}/back",
+    summary="Take the latest configuration back",
+    **documented(VersionOut, "It is taken back.", body=Ordered, others=CONFLICT),
+)
+async def back(version: VersionNumber, request: Request, parts: Parts) -> Response:
+    """All agents go back to what was done before, with their next batches and without a trial."""
+    order = decode_json(await receive(request, parts), Ordered, "not an order")
+    by, why = signed(request, order.by), printable(order.why)
+    return await change(
+        parts, version, "taken_back", by, why, lambda old, now: taken_back(old, why, now, by)
+    )
+
+
+@router.post(
+    "/v1/configurations/{version}/resume",
     summary="Let the roll-out go on",
     **documented(VersionOut, "It goes on.", body=ResumeAsked, others=CONFLICT),
 )
-async def resume(request: Request, parts: Parts) -> Response:
+async def resume(version: VersionNumber, request: Request, parts: Parts) -> Response:
     """After a stop, or with the next shares. Agents that failed do not try the version again."""
     order = decode_json(await receive(request, parts), ResumeAsked, "not an order")
     by, why = signed(request, order.by), printable(order.why)
@@ -381,16 +383,25 @@ async def resume(request: Request, parts: Parts) -> Response:
             failed=len(parts.rollouts.tally_of(old).failed),
         )
 
-    return await change(parts, "resumed", by, why, go_on)
+    return await change(parts, version, "resumed", by, why, go_on)
 
 
 async def change(
-    parts: Context, does: str, by: str, why: str, make: Callable[[Rollout, dt.datetime], Rollout]
+    parts: Context,
+    version: int,
+    does: str,
+    by: str,
+    why: str,
+    make: Callable[[Rollout, dt.datetime], Rollout],
 ) -> Response:
     """Change the latest roll-out, with its record first: what cannot be recorded is not done."""
 
     def write() -> Version:
+        find_configuration(parts, version)
         known = find_latest(parts)
+        if known.version != version:
+            why_not = f"configuration {known.version} is the latest, and the one that counts"
+            raise Problem(409, "not the latest", why_not)
         rollout = make(known.rollout, parts.now())
         record(parts, does, rollout, by, why)
         if not parts.inventory.rollouts.change(known, rollout):

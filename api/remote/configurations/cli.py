@@ -156,12 +156,16 @@ def push(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def order(client: Client, arguments: argparse.Namespace) -> int:
-    """Stop, resume or back."""
+    """Stop, resume or back, of the latest version."""
+    latest = latest_of(client)
+    if latest is None:
+        raise SettingsError("no configuration was pushed yet")
     body: Answer = {"by": by_of(arguments), "why": arguments.why}
     if arguments.verb == "resume":
         body["shares"] = shares_of(arguments.share) if arguments.share else None
         body["failures_max"] = arguments.failures_max
-    answer = client.send("POST", f"{PATH}/{arguments.verb}", msgspec.json.encode(body), Answer)
+    path = f"{PATH}/{latest['version']}/{arguments.verb}"
+    answer = client.send("POST", path, msgspec.json.encode(body), Answer)
     return print_json(answer) if arguments.json else print_version(answer)
 
 
