@@ -292,7 +292,7 @@ def test_no_agent_stays_on_a_bad_configuration_and_no_share_is_passed_over(
         if service.rollout.state is RolloutState.BACK:
             assert {agent.in_force for agent in agents} == {BASE}
         if service.rollout.state is RolloutState.DONE:
-            # Whoever it is good for has it, but for those that were killed in trial after trial.
+            # Every agent that it is good for has it, but for those killed in trial after trial.
             for agent in agents:
                 assert agent.follow is not None
                 state = agent.follow._keeper.state
