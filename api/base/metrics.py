@@ -136,6 +136,8 @@ class ServiceMetrics:
         self.rollout_steps = self._counter("fabric_service_rollout_steps_total")
         self.rollout_reports_dropped = self._counter("fabric_service_rollout_reports_dropped_total")
         self.configurations_refused = self._counter("fabric_service_configurations_refused_total")
+        self.rollup_samples = self._counter("fabric_service_rollup_samples_total")
+        self.rollup_late_hours = self._counter("fabric_service_rollup_late_hours_total")
 
     def _counter(self, name: str) -> Counter:
         metric = defined(name)

@@ -16,11 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from api.data.store.store import RETAINED_TABLES, SHADOW, SHADOW_PREFIX, Store
+from api.data.store.rollups import LEDGER_TABLES, ROLLUP_TABLES
+from api.data.store.store import RECORD_TABLES, SHADOW, SHADOW_PREFIX, Store
 from collector.contract.errors import StoreError
 
-MOVED_TABLES = (*RETAINED_TABLES, "metadata")
-"""All tables with data; the ledger of migrations is made where they are restored."""
+MOVED_TABLES = (*RECORD_TABLES, "series", "metadata", *LEDGER_TABLES, *ROLLUP_TABLES)
+"""All tables with data; the ledger of migrations is made where they are restored. In this order:
+what says that something is rolled up is frozen before the roll-ups, which may have more, and after
+the samples, so that it names all of them that were late."""
 
 PART_NAME = re.compile(r"([A-Za-z0-9-]+)_(\d+)_(\d+)_(\d+)(?:_(\d+))?")
 """Partition, first and last block, level, mutation."""

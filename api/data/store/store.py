@@ -27,6 +27,7 @@ from api.data.store.blocks import Column, encode_block
 from api.data.store.migrate import Placement, apply_migrations
 from api.data.store.recent import Recent, SampleRows
 from api.data.store.rings import Samples
+from api.data.store.rollups import ROLLUP_TABLES, Late, LateNotes, late_rows
 from api.data.store.touched import Touched, group_of
 from collector.contract.errors import SettingsError, StoreError
 from collector.contract.units import NS_PER_MS
@@ -99,8 +100,10 @@ DAMAGE_CODES = frozenset({3, 32, 33, 40, 74, 76, 107, 226, 228, 246, 271, 432})
 """The engine's errors that a read raises where data on disk are not what was written: wrong
 checksums and sizes, files that are cut, gone or cannot be read, blocks that cannot be unpacked."""
 
-RETAINED_TABLES = ("samples", "series", "events", "exemplars", "collectives", "steps", "findings")
-EXPIRES_BY = {"series": "day", "steps": "toDateTime(start)"}
+RECORD_TABLES = ("samples", "events", "exemplars", "collectives", "steps", "findings")
+"""What was sent and what was said of it."""
+RETAINED_TABLES = (*RECORD_TABLES, "series", *ROLLUP_TABLES)
+EXPIRES_BY = {"series": "day", "steps": "toDateTime(start)"} | dict.fromkeys(ROLLUP_TABLES, "time")
 """The column from which retention counts a row's age, where that is not `time`."""
 RETENTION_DAYS_DEFAULT = 30
 
@@ -194,6 +197,8 @@ class Store:
         """Where readers note stored things that they cannot use; a service sets its own."""
         self._retention_days = dict.fromkeys(RETAINED_TABLES, RETENTION_DAYS_DEFAULT)
         self._retention_days.update(retention_days or {})
+        self._clock = clock
+        self._late: LateNotes | None = None
         self._placement = Placement(url.cluster)
         self._connected = self._connect(WRITE_SETTINGS) if is_connected else None
         self._write_lock = threading.Lock()
@@ -204,7 +209,7 @@ class Store:
             self._load_recent,
             self._count_recent,
             is_complete=url.scheme == "chdb",
-            now_ms=lambda: round(clock() * 1000),
+            now_ms=self.now_ms,
         )
         """The last minutes' samples: an embedded store belongs to this process alone."""
         is_alone = url.scheme == "chdb"
@@ -222,6 +227,18 @@ class Store:
         self._readers: queue.LifoQueue[Client | None] = queue.LifoQueue()
         for _ in range(READERS_MAX):
             self._readers.put(None)
+
+    def now_ms(self) -> int:
+        """By this store's clock."""
+        return round(self._clock() * 1000)
+
+    def note_late_samples(self) -> None:
+        """From now on: roll-ups are made of this store, and must learn of late samples."""
+        self._late = LateNotes(self._clock)
+
+    def kept_days(self, table: str) -> int:
+        """Days that a table keeps its rows, by the settings that this was opened with."""
+        return self._retention_days[table]
 
     @property
     def _writer(self) -> Client:
@@ -366,6 +383,7 @@ class Store:
         columns = samples.to_block()
         try:
             with self._write_lock, store_errors("insert into samples"):
+                self._write_late(samples.metric, samples.time_ms)
                 names = [column.name for column in columns]
                 self._writer.raw_insert("samples", names, encode_block(columns), fmt="Native")
         finally:
@@ -389,6 +407,9 @@ class Store:
         """Append rows of any types. When this returns, they survive a kill."""
         try:
             with self._write_lock, store_errors(f"insert into {table}"):
+                if table == "samples":
+                    time_ms = rows["time"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+                    self._write_late(rows["metric"].to_numpy(), time_ms.to_numpy())
                 self._writer.insert_arrow(table, rows)
                 if table == "series":
                     self._note_series(rows["metric_name"].unique().to_pylist())
@@ -399,6 +420,18 @@ class Store:
                 self._note_records(rows)
         if table == "samples":
             self.recent.forget()
+
+    def _write_late(self, metric: npt.NDArray[np.uint32], time_ms: npt.NDArray[np.int64]) -> None:
+        """Before the samples: a question that sees them knows that roll-ups lack them."""
+        notes: list[Late] = [] if self._late is None else self._late.take(metric, time_ms)
+        if notes:
+            self._writer.insert_arrow("rollup_late", late_rows(notes, is_rolled=False))
+
+    def execute(self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> None:
+        """A statement that fills one table from others, while inserts go on. Blocks."""
+        own = ", ".join(f"{name} = '{value}'" for name, value in settings.items())
+        with self._reader() as client, store_errors("statement"):
+            client.command(f"{sql} SETTINGS {own}", parameters=dict(parameters))
 
     def _note_records(self, rows: pa.Table) -> None:
         names = rows["communicator"].unify_dictionaries().combine_chunks()

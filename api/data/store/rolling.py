@@ -1,0 +1,288 @@
+"""Makes roll-ups: an hour at a time, some metrics at a time, in the process that leads.
+
+First the hours that are over, then those that got late samples, then the past of a store that is
+older than its roll-ups, backwards. Each statement is bounded, and a rest follows it. What a killed
+process had done of an hour is done again, which writes the same rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from api.base.metrics import ServiceMetrics
+from api.base.rollup_limits import (
+    LATE_QUIET_SECONDS,
+    LATE_ROUND_SECONDS,
+    ROLLUP_IDLE_SECONDS,
+    ROLLUP_REST,
+    ROLLUP_ROWS_MAX,
+    ROLLUP_SETTLE_SECONDS,
+    ROLLUP_STATEMENT_SECONDS,
+)
+from api.base.steady import Steady
+from api.data.store.rollups import (
+    COUNTS_SQL,
+    FILL_SQL,
+    MS_PER_HOUR,
+    OLDEST_SQL,
+    SERIES_MAX,
+    Late,
+    Span,
+    hour_after,
+    late_rows,
+    read_late,
+    read_span,
+    write_span,
+)
+from api.data.store.store import Store
+from collector.contract.errors import StoreError
+
+MS_PER_DAY = 24 * MS_PER_HOUR
+STATEMENT_SETTINGS = {
+    # Roll-ups are never urgent: the other cores are for ingest, verdicts and answers.
+    "max_threads": "1",
+    "max_execution_time": str(ROLLUP_STATEMENT_SECONDS),
+}
+
+log = logging.getLogger(__name__)
+
+
+class Hours(StrEnum):
+    """Why an hour is rolled up."""
+
+    NEW = "new"
+    LATE = "late"
+    OLD = "old"
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Series of one statement: all of some metrics, or a range of ids of one."""
+
+    metrics: list[int]
+    samples: int
+    lowest: int = 0
+    highest: int = SERIES_MAX
+
+
+class Hour(msgspec.Struct, frozen=True):
+    """An hour that is being rolled up; ``pieces`` are still to be done."""
+
+    why: Hours
+    end_ms: int
+    pieces: list[Piece]
+    notes: list[Late]
+    """Of late samples that it takes in."""
+
+
+def in_pieces(counts: Sequence[tuple[int, int]], most: int) -> Iterator[Piece]:
+    """Metrics with their numbers of samples, put together up to ``most``; larger ones are cut.
+
+    >>> [(piece.metrics, piece.samples) for piece in in_pieces([(1, 3), (2, 4), (3, 9)], 8)]
+    [([1, 2], 7), ([3], 5), ([3], 5)]
+    """
+    waiting: list[int] = []
+    held = 0
+    for metric, samples in counts:
+        if waiting and held + samples > most:
+            yield Piece(waiting, held)
+            waiting, held = [], 0
+        if samples <= most:
+            waiting.append(metric)
+            held += samples
+            continue
+        cuts = -(-samples // most)
+        # Ids are digests: equal ranges of them have about equally many series.
+        edges = [(SERIES_MAX + 1) * cut // cuts for cut in range(cuts + 1)]
+        for low, high in itertools.pairwise(edges):
+            yield Piece([metric], -(-samples // cuts), low, high - 1)
+    if waiting:
+        yield Piece(waiting, held)
+
+
+class Roller:
+    """Rolls up step by step; each step blocks for two statements. For one thread at a time."""
+
+    def __init__(self, store: Store, metrics: ServiceMetrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._span: Span | None = None
+        self._hour: Hour | None = None
+        self._late_ms = 0
+        self._has_all_past = False
+        self._is_known = False
+        metrics.watch("fabric_service_rollup_until_time_seconds", self._until_s)
+        for why in Hours:
+            metrics.rollup_samples.labels(why.value)
+        for outcome in ("rolled", "left_out"):
+            metrics.rollup_late_hours.labels(outcome)
+
+    def _until_s(self) -> float:
+        return float("nan") if self._span is None else self._span.until_ms / 1000
+
+    @property
+    def behind_hours(self) -> int:
+        """Whole hours that are due and not rolled up."""
+        return 0 if self._span is None else (self._due_ms() - self._span.until_ms) // MS_PER_HOUR
+
+    def forget(self) -> None:
+        """Another process leads, or the store failed: what is known is read again."""
+        self._span, self._hour, self._is_known, self._has_all_past = None, None, False, False
+
+    def step(self) -> bool:
+        """Do the next piece of work; whether there was any. Raises StoreError."""
+        if self._hour is None:
+            self._hour = self._next()
+        if self._hour is None:
+            return False
+        if self._hour.pieces:
+            self._roll(self._hour, self._hour.pieces[0])
+            del self._hour.pieces[0]
+        if not self._hour.pieces:
+            self._finish(self._hour)
+            self._hour = None
+        return True
+
+    def _due_ms(self) -> int:
+        """The end of the last hour whose samples must have come."""
+        settled_ms = self._store.now_ms() - ROLLUP_SETTLE_SECONDS * 1000
+        return settled_ms // MS_PER_HOUR * MS_PER_HOUR
+
+    def _floor_ms(self) -> int | None:
+        """The earliest end of an hour of which all samples are here; None: there are no samples."""
+        [row] = self._store.query(OLDEST_SQL).to_pylist()
+        if not row["n"]:
+            return None
+        kept_ms = self._store.kept_days("samples") * MS_PER_DAY
+        return hour_after(max(row["oldest_ms"], self._store.now_ms() - kept_ms + MS_PER_HOUR))
+
+    def _next(self) -> Hour | None:
+        if not self._is_known:
+            self._span = read_span(self._store.query)
+            self._is_known = True
+        due_ms = self._due_ms()
+        if self._span is None:
+            floor_ms = self._floor_ms()
+            if floor_ms is None or floor_ms > due_ms:
+                return None
+            self._span = Span(due_ms - MS_PER_HOUR, due_ms - MS_PER_HOUR)
+        if self._span.until_ms < due_ms:
+            end_ms = self._span.until_ms + MS_PER_HOUR
+            if self.behind_hours > 1:
+                # After a long rest: what is past retention has no samples any more.
+                end_ms = min(max(end_ms, self._floor_ms() or due_ms), due_ms)
+            return self._hour_of(Hours.NEW, end_ms, self._late_of(end_ms))
+        return self._next_late(self._span) or self._next_old(self._span)
+
+    def _late_of(self, end_ms: int) -> list[Late]:
+        return [note for note in self._quiet_notes() if note.hour_ms == end_ms]
+
+    def _quiet_notes(self) -> list[Late]:
+        quiet_ms = self._store.now_ms() - LATE_QUIET_SECONDS * 1000
+        return [note for note in read_late(self._store) if note.noted_ms <= quiet_ms]
+
+    def _next_late(self, span: Span) -> Hour | None:
+        """The newest hour first, as questions are mostly about it; all of one look, then a rest."""
+        now_ms = self._store.now_ms()
+        if now_ms - self._late_ms < LATE_ROUND_SECONDS * 1000:
+            return None
+        notes = [note for note in self._quiet_notes() if note.hour_ms <= span.until_ms]
+        gone_ms = (self._floor_ms() or now_ms) if notes else 0
+        if gone := [note for note in notes if note.hour_ms < gone_ms]:
+            self._settle(gone, "left_out")
+        inside = [note for note in notes if note.hour_ms > max(span.since_ms, gone_ms - 1)]
+        if not inside:
+            self._late_ms = now_ms
+            return None
+        end_ms = max(note.hour_ms for note in inside)
+        return self._hour_of(Hours.LATE, end_ms, [n for n in inside if n.hour_ms == end_ms])
+
+    def _next_old(self, span: Span) -> Hour | None:
+        """The hour before all that are rolled up, as long as there are samples of it."""
+        if self._has_all_past:
+            return None
+        floor_ms = self._floor_ms()
+        if floor_ms is None or span.since_ms < floor_ms:
+            self._has_all_past = True
+            return None
+        return self._hour_of(Hours.OLD, span.since_ms, self._late_of(span.since_ms))
+
+    def _hour_of(self, why: Hours, end_ms: int, notes: list[Late]) -> Hour:
+        only, parameters = "", {"after_ms": end_ms - MS_PER_HOUR, "to_ms": end_ms}
+        asked: dict[str, object] = dict(parameters)
+        if why is Hours.LATE:
+            only = "AND metric IN {metrics:Array(UInt32)}"
+            asked["metrics"] = sorted({note.metric for note in notes})
+        rows = self._store.query(COUNTS_SQL.replace("{only}", only), asked)
+        counts = zip(rows["metric"].to_pylist(), rows["samples"].to_pylist(), strict=True)
+        return Hour(why, end_ms, list(in_pieces(list(counts), ROLLUP_ROWS_MAX)), notes)
+
+    def _roll(self, hour: Hour, piece: Piece) -> None:
+        parameters = {
+            "after_ms": hour.end_ms - MS_PER_HOUR,
+            "to_ms": hour.end_ms,
+            "metrics": piece.metrics,
+            "lowest": piece.lowest,
+            "highest": piece.highest,
+        }
+        for sql in FILL_SQL:
+            self._store.execute(sql, parameters, STATEMENT_SETTINGS)
+        self._metrics.rollup_samples.labels(hour.why.value).inc(piece.samples)
+
+    def _finish(self, hour: Hour) -> None:
+        """Say what is done, after it is: who reads it finds the rows."""
+        assert self._span is not None
+        if hour.notes:
+            self._settle(hour.notes, "rolled")
+        if hour.why is Hours.NEW:
+            self._span = Span(self._span.since_ms, hour.end_ms)
+            write_span(self._store, self._span)
+        elif hour.why is Hours.OLD:
+            self._span = Span(hour.end_ms - MS_PER_HOUR, self._span.until_ms)
+            write_span(self._store, self._span)
+
+    def _settle(self, notes: list[Late], outcome: str) -> None:
+        self._store.insert_arrow("rollup_late", late_rows(notes, is_rolled=True))
+        self._metrics.rollup_late_hours.labels(outcome).inc(len(notes))
+
+
+class RollupTask:
+    """Rolls up while this process leads."""
+
+    def __init__(self, store: Store, metrics: ServiceMetrics, leads: Callable[[], bool]) -> None:
+        self.roller = Roller(store, metrics)
+        self._leads = leads
+        self._is_failing = False
+
+    async def run(self, steady: Steady) -> None:
+        while True:
+            rest_s = ROLLUP_IDLE_SECONDS
+            with steady.round():
+                rest_s = await self.once()
+            await asyncio.sleep(rest_s)
+
+    async def once(self) -> float:
+        """One step; returns the seconds until the next."""
+        if not self._leads():
+            self.roller.forget()
+            return ROLLUP_IDLE_SECONDS
+        started = time.monotonic()
+        try:
+            has_done = await asyncio.to_thread(self.roller.step)
+        except StoreError as error:
+            self.roller.forget()
+            if not self._is_failing:
+                log.warning("samples cannot be rolled up: %s", error)
+            self._is_failing = True
+            return ROLLUP_IDLE_SECONDS
+        self._is_failing = False
+        if not has_done:
+            return ROLLUP_IDLE_SECONDS
+        rest = 1.0 if self.roller.behind_hours > 1 else ROLLUP_REST
+        return rest * (time.monotonic() - started)
