@@ -19,6 +19,8 @@ from api.promql.find import SeriesMemory
 from api.promql.moved import with_moved
 from api.promql.parse import kind_of, parse_query
 from api.promql.plan import Aggregate, Binary, Call, Kind, Negate, Node, Paren
+from api.promql.rolled import RolledAnswers
+from api.promql.rollup_rows import Horizons, RollupReader
 from api.promql.values import Dialect, Grid, Notes, Windows
 from collector.contract.catalog import Catalog
 
@@ -65,8 +67,15 @@ class Running:
     """A query in progress. `stop` may be called from any thread."""
 
     def __init__(
-        self, question: Question, plan: Node, reader: Reader, frame: Frame, helpers: Executor
+        self,
+        question: Question,
+        plan: Node,
+        reader: Reader,
+        frame: Frame,
+        helpers: Executor,
+        rollups: RollupReader,
     ) -> None:
+        self._rollups = rollups
         self._question = question
         self._helpers = helpers
         self._plan = plan
@@ -78,7 +87,8 @@ class Running:
         started = time.perf_counter()
         notes = Notes()
         grid = self._question.grid
-        evaluation = Evaluation(self._reader, self._frame, notes, self._helpers)
+        rolled = RolledAnswers(self._rollups, self._frame.dialect, notes)
+        evaluation = Evaluation(self._reader, self._frame, notes, self._helpers, rolled)
         kind = kind_of(self._plan)
         value: Value | Windows
         if kind is Kind.MATRIX:
@@ -110,6 +120,7 @@ class Engine:
         self._catalog = catalog
         self._memory = SeriesMemory()
         self._large = LargeMetrics()
+        self._horizons = Horizons()
         self._helpers = Threads(HELPERS)
 
     def read_ahead(self, texts: Iterable[str], at_ms: int, but: Collection[str]) -> ReadAhead:
@@ -138,7 +149,8 @@ class Engine:
             catalog=self._catalog,
         )
         reader = Reader(self._store, self._memory, time.monotonic() + seconds, ahead)
-        return Running(question, with_moved(plan), reader, frame, self._helpers)
+        rollups = RollupReader(reader, self._store, self._horizons)
+        return Running(question, with_moved(plan), reader, frame, self._helpers, rollups)
 
     def close(self) -> None:
         self._helpers.shutdown(wait=False, cancel_futures=True)

@@ -27,6 +27,8 @@ from api.promql.pieces import RangeCall
 from api.promql.quiet import COUNTER_SUFFIXES, is_decided_by_empty_left
 from api.promql.range_functions import RANGE_FUNCTIONS, from_edges
 from api.promql.repeats import repeats_of
+from api.promql.rolled import ASSUMED_INTERVAL_MS, RolledAnswers, aligned
+from api.promql.rollup_rows import SUMMED_MAX, SUMS
 from api.promql.values import (
     Dialect,
     Floats,
@@ -81,15 +83,8 @@ EDGES_FROM = 5_000_000
 """Samples, at ASSUMED_INTERVAL_MS, from which on that is done: it takes 270 ns of a core a sample
 instead of 170, and loads two samples a series instead of all."""
 
-SUMS = frozenset({"avg_over_time", "sum_over_time"})
-SUMMED_MAX = 1e15
-"""The engine's sums are compensated otherwise than Prometheus': with larger numbers it shows."""
-
 UNSCALED = frozenset({"changes", "count_over_time", "resets"})
 """Functions whose result does not grow with the samples' unit."""
-
-ASSUMED_INTERVAL_MS = 10_000
-"""How far apart samples usually are; only the choice between two right ways depends on it."""
 
 REDUCE_FROM = 3.0
 """From this many samples a step on, the engine reduces them faster than they are read."""
@@ -121,8 +116,17 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 class Evaluation:
     """The evaluation of one query."""
 
-    def __init__(self, reader: Reader, frame: Frame, notes: Notes, helpers: Executor) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        frame: Frame,
+        notes: Notes,
+        helpers: Executor,
+        rolled: RolledAnswers | None = None,
+    ) -> None:
+        """``rolled``: answers from roll-ups; None: samples are all that there is."""
         self._reader = reader
+        self._rolled = rolled or RolledAnswers(None, frame.dialect, notes)
         self._helpers = helpers
         self._frame = frame
         self._notes = notes
@@ -282,6 +286,20 @@ class Evaluation:
         found = self.find(node, ends, window_ms, grid)
         if not found.labels:
             return empty_vector(grid.steps)
+        old = self._rolled.steps_gone(ends, window_ms)
+        if old:
+            past = found.shade(self._rolled.newest_past(found, ends[:old], window_ms))
+            if old == len(ends):
+                return drop_absent(past)
+            return drop_absent(beside(past, self._newest_kept(found, ends[old:]), found))
+        return drop_absent(self._newest_kept(found, ends))
+
+    def _newest_kept(self, found: Found, ends: Ints) -> Vector:
+        """Of samples that are kept."""
+        window_ms = self._frame.lookback_ms
+        rolled = self._rolled.newest(found, ends, window_ms)
+        if rolled is not None:
+            return found.shade(rolled)
         if self._worth_reducing(found, ends, window_ms):
             reduced = self._reader.reduced(
                 found, "timeSeriesLastToGrid", as_grid(ends), window_ms, skip_stale=False
@@ -289,8 +307,7 @@ class Evaluation:
             values, present = reduced.values, reduced.present & ~is_stale(reduced.values)
             if found.factors is not None:
                 values = values * found.factors[:, np.newaxis]
-            vector = found.shade(Vector(found.labels, values, present))
-            return drop_absent(vector)
+            return found.shade(Vector(found.labels, values, present))
         return self.newest(found, ends)[0]
 
     def newest(self, found: Found, ends: Ints) -> tuple[Vector, Ints]:
@@ -464,6 +481,30 @@ class Evaluation:
         found = self.find(select, ends, range_ms, grid)
         if not found.labels:
             return empty_vector(grid.steps)
+        old = self._rolled.steps_gone(ends, range_ms)
+        if not old:
+            return self._apply_kept(function, found, ends, range_ms, parameters, grid)
+        past = found.shade(self._rolled.results_past(function, found, ends[:old], range_ms))
+        if old == grid.steps:
+            return past
+        rest = Grid(grid.start_ms + old * grid.step_ms, grid.step_ms, grid.steps - old)
+        later = [each[old:] for each in parameters]
+        kept = self._apply_kept(function, found, ends[old:], range_ms, later, rest)
+        return beside(past, kept, found)
+
+    def _apply_kept(
+        self,
+        function: str,
+        found: Found,
+        ends: Ints,
+        range_ms: int,
+        parameters: Sequence[Floats],
+        grid: Grid,
+    ) -> Vector:
+        """The function's results over samples that are kept."""
+        rolled = self._rolled.results(function, found, ends, range_ms)
+        if rolled is not None:
+            return found.shade(rolled)
         if function in REDUCED_BY_ENGINE and self._worth_reducing(found, ends, range_ms):
             reduced = self._reader.reduced(
                 found, REDUCED_BY_ENGINE[function], as_grid(ends), range_ms, skip_stale=True
@@ -588,6 +629,16 @@ def stacked(vectors: Sequence[Vector], found: Found) -> Vector:
         labels,
         np.concatenate([vector.values for vector in vectors]),
         np.concatenate([vector.present for vector in vectors]),
+    )
+
+
+def beside(past: Vector, later: Vector, found: Found) -> Vector:
+    """Two stretches of steps of the same series, the first in the order of ``found``."""
+    rest = aligned(later, found)
+    return Vector(
+        found.labels,
+        np.hstack((past.values, rest.values)),
+        np.hstack((past.present, rest.present)),
     )
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from api.base.limits import QUERY_MEMORY_BYTES_MAX, QUERY_POINTS_MAX, QUERY_SAMPLES_MAX
 from api.base.memory import memory_bytes
+from api.data.store.rollups import STALE_BITS, TIME_RANGE
 from api.data.store.store import Store, StoreBusy
 from api.promql.ahead import ReadAhead
 from api.promql.aliases import Strand
@@ -37,9 +38,6 @@ from api.promql.find import (
 from api.promql.values import Bools, Floats, Grid, Ints, LabelRows
 from collector.contract.errors import StoreError
 from collector.contract.identity import metric_id
-
-STALE_BITS = 0x7FF0000000000002
-"""Prometheus' staleness marker, a NaN: from here on the series has no value."""
 
 PART_SAMPLES = 4_000_000
 """About as many samples are cut into windows at once: 100 MB, and some times that on the way."""
@@ -359,11 +357,6 @@ BULK_SETTINGS = {
     # The other core reads the other half.
     "max_threads": "1",
 }
-
-TIME_RANGE = (
-    "time > fromUnixTimestamp64Milli({after_ms:Int64}) "
-    "AND time <= fromUnixTimestamp64Milli({to_ms:Int64})"
-)
 
 
 def is_held_at_most(found: Found) -> bool:

@@ -24,19 +24,11 @@ def rate(call: RangeCall) -> RangeResult:
 
 def increase(call: RangeCall, *, per_second: bool = False) -> RangeResult:
     """A counter's growth over the range, corrected for resets and extrapolated to the edges."""
-    values = call.windows.values
-    resets_seen = ResetsSeen.of(values)
+    resets_seen = ResetsSeen.of(call.windows.values)
+    function = "rate" if per_second else "increase"
 
     def compute(block: RangeCall) -> RangeResult:
-        edges = Edges.of(block.windows)
-        with np.errstate(all="ignore"):
-            grown = edges.change(values)
-            if resets_seen is not None:
-                resets_seen.correct(grown, edges)
-            stretch = edges.stretch(block, grown, counter=True)
-            if per_second:
-                stretch /= _seconds(block.windows.range_ms)
-            return np.multiply(grown, stretch, out=grown), edges.present
+        return extrapolated(function, block, Edges.of(block.windows), resets_seen)
 
     return in_blocks(call, compute)
 
@@ -45,12 +37,23 @@ def delta(call: RangeCall) -> RangeResult:
     """How much a gauge changes over the range, extrapolated to its edges."""
 
     def compute(block: RangeCall) -> RangeResult:
-        edges = Edges.of(block.windows)
-        with np.errstate(all="ignore"):
-            changed = edges.change(block.windows.values)
-            return changed * edges.stretch(block, changed, counter=False), edges.present
+        return extrapolated("delta", block, Edges.of(block.windows), None)
 
     return in_blocks(call, compute)
+
+
+def extrapolated(
+    function: str, call: RangeCall, edges: Edges, resets_seen: ResetsSeen | None
+) -> RangeResult:
+    """`rate`, `increase` or `delta` of windows whose edges and resets are known."""
+    with np.errstate(all="ignore"):
+        grown = edges.change(call.windows.values)
+        if resets_seen is not None and function != "delta":
+            resets_seen.correct(grown, edges)
+        stretch = edges.stretch(call, grown, counter=function != "delta")
+        if function == "rate":
+            stretch /= _seconds(call.windows.range_ms)
+        return np.multiply(grown, stretch, out=grown), edges.present
 
 
 class Edges(msgspec.Struct, frozen=True):
@@ -123,12 +126,7 @@ def from_edges(function: str, call: RangeCall, counts: Ints) -> RangeResult:
     firsts = 2 * np.arange(len(counts))[:, np.newaxis]
     present = counts[:, np.newaxis] >= 2  # noqa: PLR2004 - a change needs two
     edges = Edges(firsts, firsts + 1, counts[:, np.newaxis], present)
-    with np.errstate(all="ignore"):
-        changed = edges.change(call.windows.values)
-        stretch = edges.stretch(call, changed, counter=function != "delta")
-        if function == "rate":
-            stretch /= _seconds(call.windows.range_ms)
-        return changed * stretch, present
+    return extrapolated(function, call, edges, None)
 
 
 class ResetsSeen(msgspec.Struct, frozen=True):

@@ -17,9 +17,9 @@ import pyarrow as pa
 from api.base.limits import EXEMPLARS_FOUND_MAX, FEDERATED_SERIES_MAX, SERIES_FOUND_MAX
 from api.data.export import ask, check_bound
 from api.data.selectors import STORE_MS_MAX, Condition, Selector
+from api.data.store.rollups import STALE_BITS
 from api.data.store.store import Store
 from api.promql.aliases import strands_of
-from api.promql.fetch import STALE_BITS
 from api.promql.find import read_labels
 from api.promql.values import Floats, Ints, Labels, label_order
 from collector.contract.catalog import Catalog, Kind, load_catalog

@@ -205,7 +205,7 @@ def late_rows(notes: Sequence[Late], *, is_rolled: bool) -> pa.Table:
             "metric": pa.array([note.metric for note in notes], pa.uint32()),
             "hour": _moments([note.hour_ms for note in notes]),
             "noted": pa.array([note.noted_ms for note in notes], pa.timestamp("ms", "UTC")),
-            "is_rolled": pa.array([is_rolled] * len(notes), pa.uint8()),
+            "is_rolled": pa.array([int(is_rolled)] * len(notes), pa.uint8()),
         }
     )
 

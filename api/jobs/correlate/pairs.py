@@ -33,9 +33,9 @@ from alerts.window.columns import Columns, Flags, Floats, Ints, Operations, Reco
 from alerts.window.model import Communicator, Rank
 from alerts.window.series import Place, Places, known_rows, members
 from alerts.window.split import distinct, joinable, reduced, split, starts_of
+from api.data.store.rollups import STALE_BITS
 from api.jobs.correlate.read import thinned_by
 from api.jobs.correlate.windows import to_communicator
-from api.promql.fetch import STALE_BITS
 from collector.contract.model import Sample, Series
 from collector.contract.units import NS
 

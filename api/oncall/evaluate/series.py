@@ -9,8 +9,8 @@ from alerts.finding import Finding
 from alerts.judge.incident import Incident
 from alerts.rulebook.inhibit import SCOPE_LABEL, covered_by
 from alerts.rulebook.model import FIRST_INCIDENT_LABEL
+from api.data.store.rollups import STALE_BITS
 from api.oncall.evaluate.arrivals import NotJudged
-from api.promql.fetch import STALE_BITS
 from collector.contract.model import Sample, Series
 from collector.contract.verdict import Culprit
 
