@@ -69,7 +69,7 @@ ANSWER_WORKS: Final = frozenset({"news", "health", "actions", "rules"})
 EVALUATE_WORKS: Final = frozenset(
     {
         *("port watch", "job watch", "lead", "roll", "evaluator", "health", "actions", "ghosts"),
-        *("rules", "notifier"),
+        *("rules", "notifier", "roll-ups"),
     }
 )
 WATCH_WORKS: Final = frozenset({"wellbeing", "self watch"})

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import clickhouse_connect.driver.client  # noqa: F401 - now, while nothing collects garbage
-import msgspec
 import uvicorn
 from fastapi import FastAPI
 
@@ -130,7 +129,7 @@ def tune() -> None:
 
 
 def open_store(settings: ServiceSettings, url: StoreUrl) -> Store:
-    return Store(url, retention_days=msgspec.structs.asdict(settings.retention_days))
+    return Store(url, retention_days=settings.retention_days.by_table())
 
 
 def prepare_store(store: Store) -> None:

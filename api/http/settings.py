@@ -61,7 +61,8 @@ class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     samples: int = RETENTION_DAYS_DEFAULT
     """Days that samples are kept; older ones are refused as `too_old`."""
     series: int = RETENTION_DAYS_DEFAULT
-    """Days that the names of series are kept: at least as long as the samples."""
+    """Days that the names of series are kept: at least as long as the samples. Where roll-ups are
+    kept longer, names are too: none could be asked about without."""
     events: int = RETENTION_DAYS_DEFAULT
     """Days that events are kept."""
     exemplars: int = RETENTION_DAYS_DEFAULT
@@ -73,6 +74,15 @@ class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Days that records of training steps are kept."""
     findings: int = RETENTION_DAYS_DEFAULT
     """Days that findings and verdicts are kept; incidents are in the inventory."""
+    rollup_5m: int = 90
+    """Days that five-minute roll-ups of samples are kept."""
+    rollup_1h: int = 400
+    """Days that one-hour roll-ups of samples are kept: a year, and the month to compare with."""
+
+    def by_table(self) -> dict[str, int]:
+        """As the store keeps them: names as long as what they name."""
+        days: dict[str, int] = msgspec.structs.asdict(self)
+        return days | {"series": max(self.series, self.rollup_5m, self.rollup_1h)}
 
 
 AUTO = "auto"
@@ -150,8 +160,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     retention_days: RetentionDays = RetentionDays()
     retention_bytes: int = 0
     """Bytes on disk that samples, records, events and findings may take together; past it the
-    oldest days are dropped, of all tables, never today. 0: unbounded, `retention_days` alone
-    counts."""
+    oldest days are dropped, of all tables, never today; roll-ups, which are kept longer, shrink by
+    the same share. 0: unbounded, `retention_days` alone counts."""
+    rollups: bool = True
+    """Whether samples are rolled up into rows of five minutes and of an hour, which are kept for
+    months and answer questions about long times."""
     hosts_kept_days: int = 90
     """Days without a sign after which a host or switch leaves the inventory, with its devices,
     ports and cables: a quarter outlasts a repair. One that is held stays. 0: never."""

@@ -26,6 +26,7 @@ from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
 from api.data.rollouts.book import RolloutBook
 from api.data.store.bounded import BytesBound
+from api.data.store.rolling import RollupTask
 from api.data.store.store import Store
 from api.data.store.watch import StoreWatch
 from api.fabric.cache import TopologyCache
@@ -301,6 +302,7 @@ def works_of(
         "lead": evaluation.lead.run,
         "roll": roll.run,
         "evaluator": evaluation.task.run,
+        **({"roll-ups": make_rollups(parts, evaluation).run} if parts.settings.rollups else {}),
         "news": parts.changes.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,
@@ -318,6 +320,12 @@ def works_of(
     }
     steadily = {name: partial(loop, Steady(name, parts.metrics)) for name, loop in loops.items()}
     return {"commit": parts.ingest.run, **steadily}
+
+
+def make_rollups(parts: Context, evaluation: Evaluation) -> RollupTask:
+    """What rolls samples up; from now on every process that writes them notes late ones."""
+    parts.store.note_late_samples()
+    return RollupTask(parts.store, parts.metrics, evaluation.lead.is_held)
 
 
 def make_hooks(settings: ServiceSettings, inventory: Inventory, notifying: Notifying) -> Hooks:

@@ -49,11 +49,12 @@ class SimulatedService:
     def __init__(self, folder: Path, now_s: float) -> None:
         self.now_s = now_s
         retention = RetentionDays()
-        days = {name: getattr(retention, name) for name in RetentionDays.__struct_fields__}
         self.inventory = Inventory(f"sqlite:///{folder / 'inventory.db'}")
         self.inventory.migrate()
         self.store = Store(
-            StoreUrl.parse(f"chdb://{folder / 'store'}"), retention_days=days, clock=self.clock
+            StoreUrl.parse(f"chdb://{folder / 'store'}"),
+            retention_days=retention.by_table(),
+            clock=self.clock,
         )
         self.store.migrate()
         catalog, metrics = load_catalog(), ServiceMetrics()

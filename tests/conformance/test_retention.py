@@ -96,8 +96,41 @@ def test_without_a_bound_nothing_goes(store: Store) -> None:
 
 def test_days_that_are_dated_later_stay() -> None:
     days = [Day("20260102", "a", 5), Day("20260109", "a", 5)]
-    assert too_much(days, 0, "20260102") == []
-    assert [each.day for each in too_much(days, 0, "20260103")] == ["20260102"]
+    kept = {"a": 30}
+    assert too_much(days, 0, "20260102", kept) == []
+    assert [each.day for each in too_much(days, 0, "20260103", kept)] == ["20260102"]
+
+
+def test_rollups_and_names_outlive_what_they_are_made_of() -> None:
+    """Each table is cut to the same share of its retention."""
+    kept = {"samples": 10, "rollup_1h": 40, "series": 40}
+    days = [Day(f"202601{day:02}", "samples", 10) for day in range(1, 11)]
+    days += [Day(f"202601{day:02}", "series", 1) for day in range(1, 11)]
+    days += [Day("20251229", "rollup_1h", 7), Day("20260105", "rollup_1h", 7)]
+    gone = too_much(days, 80, "20260111", kept)
+    assert {each.table for each in gone} == {"samples"}
+    assert [each.day for each in gone] == [f"202601{day:02}" for day in range(1, 6)]
+    gone = too_much(days, 0, "20260111", kept)
+    assert Day("20260105", "rollup_1h", 7) not in gone, "its week is not over"
+    assert gone.index(Day("20260109", "samples", 10)) < gone.index(days[-2])
+
+
+def test_a_start_with_the_same_days_changes_no_table(store: Store, tmp_path: Path) -> None:
+    """Also where retention is not the default: it is compared before it is set."""
+    changes = "SELECT count() AS n FROM system.mutations"
+    days = dict.fromkeys(RETAINED_TABLES, 77)
+    url = StoreUrl.parse(f"chdb://{tmp_path / 'data'}")
+    for _ in range(2):
+        again = Store(url, retention_days=days)
+        again.migrate()
+        again.close()
+    undone = f"{changes} WHERE NOT is_done"
+    eventually(lambda: store.query(undone)["n"][0].as_py() == 0, "the change")
+    before = store.query(changes)["n"][0].as_py()
+    again = Store(url, retention_days=days)
+    again.migrate()
+    again.close()
+    assert store.query(changes)["n"][0].as_py() == before
 
 
 def test_a_bound_in_another_unit_is_refused() -> None:

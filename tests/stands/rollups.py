@@ -16,8 +16,9 @@ from api.data.store.rollups import MS_PER_HOUR
 from api.data.store.store import RETAINED_TABLES, Store, StoreUrl
 from api.promql import rolled
 from api.promql.engine import Answer, Engine, Question
+from api.promql.find import Found
 from api.promql.rollup_rows import RollupReader
-from api.promql.values import Dialect, Grid, Vector
+from api.promql.values import Dialect, Grid, Ints, Vector
 from collector.contract.units import NS_PER_MS
 from tests.worlds.remote_write import TimeSeries
 
@@ -71,11 +72,13 @@ def small_questions() -> Iterator[list[str]]:
     answered: list[str] = []
     results = rolled.RolledAnswers.results
 
-    def noting(self: rolled.RolledAnswers, function: str, *rest: object) -> Vector | None:
-        found = results(self, function, *rest)  # type: ignore[arg-type] - passed on
-        if found is not None:
+    def noting(
+        self: rolled.RolledAnswers, function: str, found: Found, ends: Ints, range_ms: int
+    ) -> Vector | None:
+        answer = results(self, function, found, ends, range_ms)
+        if answer is not None:
             answered.append(function)
-        return found
+        return answer
 
     with (
         patch.object(rolled, "ROLLED_SAMPLES_FROM", 0),

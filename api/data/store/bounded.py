@@ -1,21 +1,23 @@
 """Keeps the store below a number of bytes: the oldest days go first, of all tables together.
 
-Days, because a day of a table is a partition, which goes at once and rewrites nothing; together,
-because samples without the names of their series, or verdicts without samples, are of no use. Today
-stays whatever it takes: what arrives now is what is judged now.
+Days, because a day of a table is a partition, which goes at once and rewrites nothing (of roll-ups,
+a week is); together, because verdicts without samples are of no use. Roll-ups and the names of
+series are kept longer than the rest, and remain so: what has lived the largest share of its
+retention goes first. Today stays whatever it takes: what arrives now is what is judged now.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
 
 from api.base.metrics import ServiceMetrics
-from api.data.store.store import RETAINED_TABLES, Store
+from api.data.store.rollups import ROLLUP_TABLES
+from api.data.store.store import RECORD_TABLES, RETAINED_TABLES, Store
 
 log = logging.getLogger(__name__)
 
@@ -29,26 +31,41 @@ SIZES_SQL = """
 
 
 class Day(msgspec.Struct, frozen=True, order=True):
-    """A day of a table, and its bytes."""
+    """A day of a table, or of roll-ups the week that begins with it, and its bytes."""
 
     day: str
     table: str
     size: int
 
+    def age(self, today: str) -> int:
+        """Days since its last one; less than 1: it is not over."""
+        days = (date_of(today) - date_of(self.day)).days
+        return days - 6 if self.table in ROLLUP_TABLES else days
 
-def too_much(days: list[Day], most: int, today: str) -> list[Day]:
+
+def date_of(day: str) -> dt.date:
+    return dt.datetime.strptime(day, "%Y%m%d").replace(tzinfo=dt.UTC).date()
+
+
+def too_much(days: list[Day], most: int, today: str, kept: Mapping[str, int]) -> list[Day]:
     """The oldest days that must go so that the rest fits; never today, nor what is dated later.
 
+    ``kept``: days of retention, by table. Records of one day go together.
+
     >>> days = [Day("20260101", "a", 5), Day("20260101", "b", 1), Day("20260102", "a", 5)]
-    >>> [each.day for each in too_much(days, 7, "20260103")]
+    >>> [each.day for each in too_much(days, 7, "20260103", {"a": 30, "b": 30})]
     ['20260101', '20260101']
+    >>> [each.table for each in too_much(days, 10, "20260103", {"a": 30, "b": 3})]
+    ['b']
     """
     total = sum(each.size for each in days)
+    over = [each for each in days if each.age(today) > 0]
+    shares = {each: each.age(today) / kept[each.table] for each in over}
     going: list[Day] = []
-    for day in sorted({each.day for each in days if each.day < today}):
+    for share in sorted(set(shares.values()), reverse=True):
         if total <= most:
             break
-        those = [each for each in days if each.day == day]
+        those = [each for each in over if shares[each] == share]
         going += those
         total -= sum(each.size for each in those)
     return going
@@ -79,6 +96,11 @@ class BytesBound:
     def _size(self, table: str) -> float:
         return float("nan") if self._sizes is None else float(self._sizes.get(table, 0))
 
+    def _kept(self) -> dict[str, int]:
+        """Records go with the samples of their day, however long they are kept themselves."""
+        kept = {table: self._store.kept_days(table) for table in RETAINED_TABLES}
+        return kept | dict.fromkeys(RECORD_TABLES, kept["samples"])
+
     def look(self) -> None:
         """Blocks: for a thread. Raises StoreError."""
         rows = self._store.query(SIZES_SQL, {"tables": list(RETAINED_TABLES)}).to_pylist()
@@ -89,7 +111,7 @@ class BytesBound:
         if not self._most or not self._leads():
             return
         today = f"{dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC):%Y%m%d}"
-        for each in too_much(days, self._most, today):
+        for each in too_much(days, self._most, today, self._kept()):
             with self._store.holding_writes(f"drop {each.table} of {each.day}") as client:
                 client.command(f"ALTER TABLE {each.table} DROP PARTITION ID '{each.day}'")
             self._metrics.days_dropped.labels(each.table).inc()

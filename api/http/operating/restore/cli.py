@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 from sqlalchemy.engine import make_url
 
 from api.base.version import VERSION
@@ -134,7 +133,7 @@ def restore_store(settings: ServiceSettings, unpacked: Unpacked, progress: Progr
     facts = unpacked.manifest.store
     if facts is None:
         return
-    retention = msgspec.structs.asdict(settings.retention_days)
+    retention = settings.retention_days.by_table()
     store = Store(StoreUrl.parse(settings.store_url), retention_days=retention)
     try:
         refuse_engine(unpacked.manifest, store.engine_version)
