@@ -33,7 +33,7 @@ from api.data.store.frozen import MOVED_TABLES, FrozenPart
 MANIFEST, INVENTORY = "manifest.json", "inventory.db"
 MANIFEST_BYTES_MAX = 256 << 20
 """Of a manifest: a million parts have 150 MB."""
-STORED = re.compile(r"store/([a-z]+)/([A-Za-z0-9-]+(?:_\d+){3,4})/([A-Za-z0-9_.%-]+)")
+STORED = re.compile(r"store/([a-z0-9_]+)/([A-Za-z0-9-]+(?:_\d+){3,4})/([A-Za-z0-9_.%-]+)")
 BLOCK = 512
 
 Facts = Callable[[str, int], InventoryFacts]

@@ -1,8 +1,10 @@
-"""Makes roll-ups: an hour at a time, some metrics at a time, in the process that leads.
+"""Makes roll-ups: hours that are over, some metrics at a time, in the process that leads.
 
-First the hours that are over, then those that got late samples, then the past of a store that is
-older than its roll-ups, backwards. Each statement is bounded, and a rest follows it. What a killed
-process had done of an hour is done again, which writes the same rows.
+First each hour that ended, then those that got late samples, then the past of a store that is older
+than its roll-ups, backwards. What lies further back lies in large parts, in order of series, of
+which a statement reads nearly all whatever its hours are: so it takes hours of a day together. Each
+statement is bounded, and a rest follows it. What a killed process had done is done again, which
+writes the same rows.
 """
 
 from __future__ import annotations
@@ -71,10 +73,11 @@ class Piece(msgspec.Struct, frozen=True):
     highest: int = SERIES_MAX
 
 
-class Hour(msgspec.Struct, frozen=True):
-    """An hour that is being rolled up; ``pieces`` are still to be done."""
+class Stretch(msgspec.Struct, frozen=True):
+    """Hours of one day that are being rolled up; ``pieces`` are still to be done."""
 
     why: Hours
+    after_ms: int
     end_ms: int
     pieces: list[Piece]
     notes: list[Late]
@@ -106,6 +109,15 @@ def in_pieces(counts: Sequence[tuple[int, int]], most: int) -> Iterator[Piece]:
         yield Piece(waiting, held)
 
 
+def day_before(end_ms: int) -> int:
+    """The midnight before a moment, or a day before one.
+
+    >>> day_before(MS_PER_DAY), day_before(MS_PER_DAY + 1)
+    (0, 86400000)
+    """
+    return (end_ms - 1) // MS_PER_DAY * MS_PER_DAY
+
+
 class Roller:
     """Rolls up step by step; each step blocks for two statements. For one thread at a time."""
 
@@ -113,7 +125,7 @@ class Roller:
         self._store = store
         self._metrics = metrics
         self._span: Span | None = None
-        self._hour: Hour | None = None
+        self._stretch: Stretch | None = None
         self._late_ms = 0
         self._has_all_past = False
         self._is_known = False
@@ -133,20 +145,20 @@ class Roller:
 
     def forget(self) -> None:
         """Another process leads, or the store failed: what is known is read again."""
-        self._span, self._hour, self._is_known, self._has_all_past = None, None, False, False
+        self._span, self._stretch, self._is_known, self._has_all_past = None, None, False, False
 
     def step(self) -> bool:
         """Do the next piece of work; whether there was any. Raises StoreError."""
-        if self._hour is None:
-            self._hour = self._next()
-        if self._hour is None:
+        if self._stretch is None:
+            self._stretch = self._next()
+        if self._stretch is None:
             return False
-        if self._hour.pieces:
-            self._roll(self._hour, self._hour.pieces[0])
-            del self._hour.pieces[0]
-        if not self._hour.pieces:
-            self._finish(self._hour)
-            self._hour = None
+        if self._stretch.pieces:
+            self._roll(self._stretch, self._stretch.pieces[0])
+            del self._stretch.pieces[0]
+        if not self._stretch.pieces:
+            self._finish(self._stretch)
+            self._stretch = None
         return True
 
     def _due_ms(self) -> int:
@@ -162,7 +174,7 @@ class Roller:
         kept_ms = self._store.kept_days("samples") * MS_PER_DAY
         return hour_after(max(row["oldest_ms"], self._store.now_ms() - kept_ms + MS_PER_HOUR))
 
-    def _next(self) -> Hour | None:
+    def _next(self) -> Stretch | None:
         if not self._is_known:
             self._span = read_span(self._store.query)
             self._is_known = True
@@ -177,18 +189,19 @@ class Roller:
             if self.behind_hours > 1:
                 # After a long rest: what is past retention has no samples any more.
                 end_ms = min(max(end_ms, self._floor_ms() or due_ms), due_ms)
-            return self._hour_of(Hours.NEW, end_ms, self._late_of(end_ms))
+            after_ms = end_ms - MS_PER_HOUR
+            return self._begin(Hours.NEW, after_ms, end_ms, self._late_in(after_ms, end_ms))
         return self._next_late(self._span) or self._next_old(self._span)
 
-    def _late_of(self, end_ms: int) -> list[Late]:
-        return [note for note in self._quiet_notes() if note.hour_ms == end_ms]
+    def _late_in(self, after_ms: int, end_ms: int) -> list[Late]:
+        return [note for note in self._quiet_notes() if after_ms < note.hour_ms <= end_ms]
 
     def _quiet_notes(self) -> list[Late]:
         quiet_ms = self._store.now_ms() - LATE_QUIET_SECONDS * 1000
         return [note for note in read_late(self._store) if note.noted_ms <= quiet_ms]
 
-    def _next_late(self, span: Span) -> Hour | None:
-        """The newest hour first, as questions are mostly about it; all of one look, then a rest."""
+    def _next_late(self, span: Span) -> Stretch | None:
+        """The newest day first, as questions are mostly about it; all of one look, then a rest."""
         now_ms = self._store.now_ms()
         if now_ms - self._late_ms < LATE_ROUND_SECONDS * 1000:
             return None
@@ -201,50 +214,54 @@ class Roller:
             self._late_ms = now_ms
             return None
         end_ms = max(note.hour_ms for note in inside)
-        return self._hour_of(Hours.LATE, end_ms, [n for n in inside if n.hour_ms == end_ms])
+        day = [note for note in inside if note.hour_ms > day_before(end_ms)]
+        after_ms = min(note.hour_ms for note in day) - MS_PER_HOUR
+        return self._begin(Hours.LATE, after_ms, end_ms, day)
 
-    def _next_old(self, span: Span) -> Hour | None:
-        """The hour before all that are rolled up, as long as there are samples of it."""
+    def _next_old(self, span: Span) -> Stretch | None:
+        """The day before all that is rolled up, as long as there are samples of it."""
         if self._has_all_past:
             return None
         floor_ms = self._floor_ms()
         if floor_ms is None or span.since_ms < floor_ms:
             self._has_all_past = True
             return None
-        return self._hour_of(Hours.OLD, span.since_ms, self._late_of(span.since_ms))
+        after_ms = max(day_before(span.since_ms), floor_ms - MS_PER_HOUR)
+        notes = self._late_in(after_ms, span.since_ms)
+        return self._begin(Hours.OLD, after_ms, span.since_ms, notes)
 
-    def _hour_of(self, why: Hours, end_ms: int, notes: list[Late]) -> Hour:
-        only, parameters = "", {"after_ms": end_ms - MS_PER_HOUR, "to_ms": end_ms}
-        asked: dict[str, object] = dict(parameters)
+    def _begin(self, why: Hours, after_ms: int, end_ms: int, notes: list[Late]) -> Stretch:
+        only, asked = "", dict[str, object](after_ms=after_ms, to_ms=end_ms)
         if why is Hours.LATE:
             only = "AND metric IN {metrics:Array(UInt32)}"
             asked["metrics"] = sorted({note.metric for note in notes})
         rows = self._store.query(COUNTS_SQL.replace("{only}", only), asked)
         counts = zip(rows["metric"].to_pylist(), rows["samples"].to_pylist(), strict=True)
-        return Hour(why, end_ms, list(in_pieces(list(counts), ROLLUP_ROWS_MAX)), notes)
+        pieces = list(in_pieces(list(counts), ROLLUP_ROWS_MAX))
+        return Stretch(why, after_ms, end_ms, pieces, notes)
 
-    def _roll(self, hour: Hour, piece: Piece) -> None:
+    def _roll(self, stretch: Stretch, piece: Piece) -> None:
         parameters = {
-            "after_ms": hour.end_ms - MS_PER_HOUR,
-            "to_ms": hour.end_ms,
+            "after_ms": stretch.after_ms,
+            "to_ms": stretch.end_ms,
             "metrics": piece.metrics,
             "lowest": piece.lowest,
             "highest": piece.highest,
         }
         for sql in FILL_SQL:
             self._store.execute(sql, parameters, STATEMENT_SETTINGS)
-        self._metrics.rollup_samples.labels(hour.why.value).inc(piece.samples)
+        self._metrics.rollup_samples.labels(stretch.why.value).inc(piece.samples)
 
-    def _finish(self, hour: Hour) -> None:
+    def _finish(self, stretch: Stretch) -> None:
         """Say what is done, after it is: who reads it finds the rows."""
         assert self._span is not None
-        if hour.notes:
-            self._settle(hour.notes, "rolled")
-        if hour.why is Hours.NEW:
-            self._span = Span(self._span.since_ms, hour.end_ms)
+        if stretch.notes:
+            self._settle(stretch.notes, "rolled")
+        if stretch.why is Hours.NEW:
+            self._span = Span(self._span.since_ms, stretch.end_ms)
             write_span(self._store, self._span)
-        elif hour.why is Hours.OLD:
-            self._span = Span(hour.end_ms - MS_PER_HOUR, self._span.until_ms)
+        elif stretch.why is Hours.OLD:
+            self._span = Span(stretch.after_ms, self._span.until_ms)
             write_span(self._store, self._span)
 
     def _settle(self, notes: list[Late], outcome: str) -> None:

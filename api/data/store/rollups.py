@@ -100,9 +100,9 @@ def buckets_sql(where: str, stride: Stride) -> str:
 
 
 def hours_sql() -> str:
-    """An hour's bucket made of its five-minute buckets, with `low` and `high`."""
+    """Hours' buckets made of their five-minute buckets, with `low` and `high`."""
     return (
-        "SELECT metric, series, toDateTime(intDiv({to_ms:Int64}, 1000), 'UTC') AS time, "  # noqa: S608 - ours
+        "SELECT metric, series, toDateTime(hour * 3600, 'UTC') AS time, "  # noqa: S608 - ours
         "toUInt32(sum(samples)) AS count, "
         "arraySort((one, at) -> at, groupArray(begin), groupArray(at_ms)) AS begins, "
         "arraySort((one, at) -> at, groupArray(ending), groupArray(at_ms)) AS endings, "
@@ -114,9 +114,10 @@ def hours_sql() -> str:
         "SELECT metric, series, count AS samples, first AS begin, last AS ending, "
         "low AS lowest_one, high AS highest_one, total AS sums, lost AS losses, "
         "first_ms AS begin_ms, last_ms AS ending_ms, is_odd AS odd, ends_stale AS stale, "
-        "toInt64(toUnixTimestamp(time)) * 1000 - 300000 - {after_ms:Int64} AS at_ms "
+        "intDiv(toInt64(toUnixTimestamp(time)) + 3599, 3600) AS hour, "
+        "(toInt64(toUnixTimestamp(time)) - (hour - 1) * 3600) * 1000 - 300000 AS at_ms "
         f"FROM {FIVE_MINUTES.table} FINAL WHERE {PIECE} AND {BUCKET_RANGE}) "
-        "GROUP BY metric, series"
+        "GROUP BY metric, series, hour"
     )
 
 
