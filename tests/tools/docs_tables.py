@@ -30,6 +30,7 @@ from api.base import (
     operating_limits,
     process_limits,
     rollout_limits,
+    rollup_limits,
     trace_limits,
 )
 from api.http.settings import ServiceSettings
@@ -197,6 +198,7 @@ def service_limits() -> str:
         operating_limits,
         process_limits,
         rollout_limits,
+        rollup_limits,
     ):
         body = ast.parse(inspect.getsource(module)).body
         for statement, following in zip(body, [*body[1:], None], strict=True):

@@ -97,6 +97,7 @@ def table(sizes: list[Size]) -> str:
         ("memory GiB", [f"{size.memory_bytes / GIB:.1f}" for size in sizes]),
         ("disk GiB: samples", [f"{size.samples_bytes / GIB:,.0f}" for size in sizes]),
         ("disk GiB: records", [f"{size.records_bytes / GIB:,.0f}" for size in sizes]),
+        ("disk GiB: roll-ups", [f"{size.rollups_bytes / GIB:,.0f}" for size in sizes]),
         ("disk GiB with merges", [f"{size.disk_bytes / GIB:,.0f}" for size in sizes]),
         ("shards x replicas", [f"{size.shards} x {size.replicas}" for size in sizes]),
         ("processes", [processes_of(size) for size in sizes]),

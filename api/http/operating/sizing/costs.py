@@ -85,6 +85,10 @@ STEPS_PER_GPU: Final = 7.25
 """streams: 290 marks of a host in 5 s."""
 STEP_BYTES: Final = 8.5
 """As for collectives."""
+ROLLUP_BYTES: Final = {300: 10.3, 3_600: 12.0}
+"""rollups: of a merged row, by the seconds that it stands for."""
+NAME_BYTES: Final = 16.8
+"""rollups: the name of a series of one day, with three labels, merged."""
 UNMERGED: Final = 0.3
 """Room for parts that wait for their merge and for merges under way. Assumed: the benches' folders
 hold twice to twelve times the merged size within minutes of a load, and merge afterwards."""

@@ -20,6 +20,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: float = costs.INTERVAL_S
     retention_days: int = 30
     collectives_days: int = 7
+    rollup_5m_days: int = 90
+    rollup_1h_days: int = 400
 
     @property
     def load(self) -> float:
@@ -41,6 +43,8 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float
     samples_bytes: float
     records_bytes: float
+    rollups_bytes: float
+    """With the names of series, which are kept as long."""
     disk_bytes: float
     """With room for merges."""
     shards: int
@@ -61,7 +65,9 @@ def size_of(asked: Asked) -> Size:
     collectives = costs.COLLECTIVES_PER_GPU * costs.COLLECTIVE_BYTES * asked.collectives_days
     steps = costs.STEPS_PER_GPU * costs.STEP_BYTES * asked.retention_days
     records_bytes = gpus * DAY_S * (collectives + steps)
-    disk = (samples_bytes + records_bytes) * (1 + costs.UNMERGED)
+    series = asked.hosts * asked.gpus_per_host / costs.GPUS * costs.SERIES_PER_HOST
+    rollups_bytes = series * rollup_bytes_of_series(asked)
+    disk = (samples_bytes + records_bytes + rollups_bytes) * (1 + costs.UNMERGED)
     shards = max(
         costs.ENGINE.places(load, costs.SHARD_CORES * costs.BUSY),
         math.ceil(disk / costs.SHARD_BYTES),
@@ -71,7 +77,7 @@ def size_of(asked: Asked) -> Size:
     memory = costs.MEMORY_MIB.at(load) + (count - 1) * costs.PROCESS_MEMORY_MIB
     return Size(
         asked=asked,
-        series=round(asked.hosts * costs.SERIES_PER_HOST * asked.gpus_per_host / costs.GPUS),
+        series=round(series),
         samples_per_s=samples,
         cores={
             "ingest": costs.INGEST.at(load, processes.get("ingest", 1)),
@@ -83,11 +89,21 @@ def size_of(asked: Asked) -> Size:
         memory_bytes=memory * (1 << 20),
         samples_bytes=samples_bytes,
         records_bytes=records_bytes,
+        rollups_bytes=rollups_bytes,
         disk_bytes=disk,
         shards=shards,
         replicas=costs.REPLICAS if shards > 1 else 1,
         notes=notes_of(asked, is_one=count == 1, shards=shards),
     )
+
+
+def rollup_bytes_of_series(asked: Asked) -> float:
+    """All rows of one series that is there all the time, and its names."""
+    kept_days = {300: asked.rollup_5m_days, 3_600: asked.rollup_1h_days}
+    rows = sum(
+        days * DAY_S / seconds * costs.ROLLUP_BYTES[seconds] for seconds, days in kept_days.items()
+    )
+    return rows + max(kept_days.values()) * costs.NAME_BYTES
 
 
 def processes_of(asked: Asked) -> dict[str, int]:
