@@ -137,6 +137,10 @@ class ServiceMetrics:
         self.rollout_reports_dropped = self._counter("fabric_service_rollout_reports_dropped_total")
         self.configurations_refused = self._counter("fabric_service_configurations_refused_total")
         self.rollup_samples = self._counter("fabric_service_rollup_samples_total")
+        self.tenant_samples = self._counter("fabric_service_tenant_samples_total")
+        self.tenant_refused = self._counter("fabric_service_tenant_refused_total")
+        self.tenant_queries = self._counter("fabric_service_tenant_queries_total")
+        self.tenant_query_samples = self._counter("fabric_service_tenant_query_samples_total")
         self.rollup_late_hours = self._counter("fabric_service_rollup_late_hours_total")
 
     def _counter(self, name: str) -> Counter:

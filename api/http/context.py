@@ -24,6 +24,7 @@ from api.fleet.placement.floors import Floors
 from api.http.duties import Duties
 from api.http.page_files import PageFiles
 from api.http.settings import ServiceSettings
+from api.http.tenants import Tenants
 from api.http.tokens.book import TokenBook
 from api.http.turns import Slots, Turns
 from api.http.wellbeing import Wellbeing
@@ -73,6 +74,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     captures: Captures
     rollouts: RolloutBook
     gate: Gate
+    tenants: Tenants
     topologies: TopologyCache
     incidents: IncidentBook
     changes: Changes

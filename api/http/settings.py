@@ -17,6 +17,7 @@ from api.data.store.store import RETAINED_TABLES, RETENTION_DAYS_DEFAULT
 from api.fabric.file import links_of, naming, read_file
 from api.fabric.plan import read_plan
 from api.http.duties import Role
+from api.http.tenants import TenantLimits, check_limits
 from api.http.tls import Certificate
 from api.http.tokens.file import read_token_file
 from api.oncall.notify.settings import (
@@ -149,6 +150,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     sender_budgets: float = 1.0
     """Times all budgets of senders (bytes, samples, new series and hosts a minute, series a day):
     2 doubles them, 0 leaves senders unbounded."""
+    tenant_limits: dict[str, TenantLimits] = {}
+    """Bounds of what comes with one token, by its name; `*`: of every other token, each for itself.
+    In the file a table a token: samples_a_second, active_series (of a day), queries (at once),
+    query_samples_a_minute. 0 or left out: unbounded. Of each process, where there are several."""
     accept_alerts: bool = False
     """Whether senders may write `ALERTS` and `ALERTS_FOR_STATE`, as a vmalert does that keeps its
     state here. The service's own rules write them, so by default what senders send is refused."""
@@ -336,6 +341,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         if self.topology_plan:
             read_plan(Path(self.topology_plan))
         self._check_door()
+        check_limits(self.tenant_limits)
         self._check_rules()
         _ = self.notifier, self.kinds_asked
         read_policy(self.policy_file)

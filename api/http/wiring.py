@@ -40,6 +40,7 @@ from api.http.context import Context, Queues
 from api.http.duties import EVERYTHING, Duties, works_for
 from api.http.peer_answers import answer_peers, numbers_of
 from api.http.settings import ServiceSettings
+from api.http.tenants import Tenants
 from api.http.tokens.parts import make_book, make_passes
 from api.http.wellbeing import Wellbeing
 from api.http.works import (
@@ -108,6 +109,7 @@ def wire(
     own_rules = make_self_watch(settings, rules, notifying, metrics, clock, duties)
     watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
     watch.bound = BytesBound(store, settings.retention_bytes, metrics, lead.is_held, clock)
+    ingest.budgets.tenants = tenants = Tenants(settings.tenant_limits, metrics)
     works: dict[str, Work] = {}
     context = Context(
         settings=settings,
@@ -120,6 +122,7 @@ def wire(
         captures=captures,
         rollouts=rollouts,
         gate=Gate(engine),
+        tenants=tenants,
         topologies=topologies,
         incidents=evaluation.book,
         changes=evaluation.changes,

@@ -45,7 +45,10 @@ def test_data_of_the_first_version_are_served(data: Path, tmp_path: Path) -> Non
         assert service.client.get("/v1/incidents").json()["items"] == []
         assert service.stop() == 0
     log = service.log.read_text()
-    assert [each.name in log for each in load_migrations()] == [False] + [True] * 5
+    first, *later = [each.name in log for each in load_migrations()]
+    assert not first
+    assert later
+    assert all(later)
     engine = open_engine(f"sqlite:///{data / 'inventory.db'}")
     with engine.connect() as connection:
         assert migrate.current(connection) == migrate.head()

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import numpy as np
@@ -46,6 +46,8 @@ UNLIMITED: Final = 1 << 62
 BYTES, SAMPLES = "BYTES_A_MINUTE_MAX", "SAMPLES_A_MINUTE_MAX"
 SERIES_NEW, HOSTS_NEW = "SERIES_NEW_A_MINUTE_MAX", "HOSTS_NEW_A_MINUTE_MAX"
 SERIES_DAY = "SERIES_A_DAY_MAX"
+TENANT_SAMPLES, TENANT_SERIES = "tenant_limits.samples_a_second", "tenant_limits.active_series"
+OF_A_DAY: Final = frozenset({SERIES_DAY, TENANT_SERIES})
 RULES: Final = frozenset({BYTES, SAMPLES, SERIES_NEW, HOSTS_NEW})
 """Budgets of a minute: past one the answer is 429, and the sender tries again. Past that of a day
 new series are refused for good: a request that is tried again until midnight blocks its queue."""
@@ -58,6 +60,8 @@ class Sender(msgspec.Struct, frozen=True):
     hosts: Hosts = ANY_HOST
     line: str = ""
     """The connection, by the address and port of its other end."""
+    tenant: str = ""
+    """The token's name, whatever address it is used from; empty: there is none."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,15 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
             hosts_new=factor * HOSTS_NEW_A_MINUTE_MAX,
             hosts_at_once=factor * HOSTS_NEW_AT_ONCE_MAX,
             series_day=either(SERIES_A_DAY_MAX, SERIES_A_DAY_PER_HOST_MAX),
+        )
+
+    @classmethod
+    def of_tenant(cls, samples_a_second: float, active_series: int) -> Sizes:
+        """Those of all senders with one token together; 0: no bound."""
+        return msgspec.structs.replace(
+            cls.of(ANY_HOST, 0),
+            samples=samples_a_second * MINUTE_SECONDS or float(UNLIMITED),
+            series_day=float(active_series or UNLIMITED),
         )
 
 
@@ -172,19 +185,35 @@ class Over(Problem):
     """A sender is over a budget: 429, with the rule and when it may try again."""
 
     def __init__(self, rule: str, sender: str, why: str, wait_seconds: int) -> None:
+        setting = rule if rule in {TENANT_SAMPLES, TENANT_SERIES} else "sender_budgets"
         super().__init__(
             429,
             "over budget",
-            f"{sender!r} {why}; {rule} (docs/reference/settings.md, setting sender_budgets)",
+            f"{sender!r} {why}; {rule} (docs/reference/settings.md, setting {setting})",
             rule=rule,
             headers={"Retry-After": str(wait_seconds)},
         )
 
 
+class TenantWatch(Protocol):
+    """Knows the bounds of tenants, and counts what they bring."""
+
+    def sizes(self, name: str, /) -> Sizes | None: ...
+
+    def took(self, name: str, samples: int, /) -> None: ...
+
+    def waited(self, name: str, /) -> None: ...
+
+
 class Account:
     """The budgets of one sender and what is left of them. From any thread."""
 
-    def __init__(self, sender: str, sizes: Sizes, now_s: float) -> None:
+    def __init__(
+        self, sender: str, sizes: Sizes, now_s: float, tenant: Account | None = None
+    ) -> None:
+        """``tenant``: what all senders with the same token bring together."""
+        self.tenant = tenant
+        self.watch: TenantWatch | None = None
         self.sender = sender
         self.sizes = sizes
         self._lock = threading.Lock()
@@ -198,6 +227,8 @@ class Account:
 
     def enter(self, now_s: float) -> None:
         """Raise Over while earlier requests' bytes or samples have not been paid off."""
+        if self.tenant is not None:
+            self.tenant.enter_tenant(now_s)
         with self._lock:
             for rule, meter, noun in (
                 (BYTES, self._bytes, "bytes"),
@@ -207,21 +238,41 @@ class Account:
                     why = f"sends more than {meter.per_minute:.0f} {noun} a minute"
                     raise Over(rule, self.sender, why, meter.wait_seconds(1.0))
 
+    def enter_tenant(self, now_s: float) -> None:
+        """The same of a tenant, whose bound is of a second."""
+        with self._lock:
+            if self._samples.level(now_s) <= 0:
+                if self.watch is not None:
+                    self.watch.waited(self.sender)
+                why = f"sends more than {self._samples.per_minute / 60:.0f} samples a second"
+                raise Over(TENANT_SAMPLES, self.sender, why, self._samples.wait_seconds(1.0))
+
+    def _series_left(self, day: int) -> float:
+        """Of today's; under the lock."""
+        if day != self._today:
+            self._alive = self._tomorrow if day == self._today + 1 else Distinct()
+            self._today, self._tomorrow = day, Distinct()
+        return self.sizes.series_day - len(self._alive)
+
+    def series_left(self, day: int) -> float:
+        with self._lock:
+            return self._series_left(day)
+
     def take_bytes(self, count: int) -> None:
         with self._lock:
             self._bytes.take(count)
 
     def allowance(self, now_s: float, day: int) -> Allowance:
         """What a request that is decoded now may bring."""
+        of_tenant = math.inf if self.tenant is None else self.tenant.series_left(day)
         with self._lock:
-            if day != self._today:
-                self._alive = self._tomorrow if day == self._today + 1 else Distinct()
-                self._today, self._tomorrow = day, Distinct()
-            left = self.sizes.series_day - len(self._alive)
+            left = self._series_left(day)
+            day_rule = SERIES_DAY if left <= of_tenant else TENANT_SERIES
+            left = min(left, of_tenant)
             series = self._series.level(now_s)
             return Allowance(
                 account=self,
-                series_rule=SERIES_NEW if series <= left else SERIES_DAY,
+                series_rule=SERIES_NEW if series <= left else day_rule,
                 series=int(min(series, left)),
                 is_series_full=series >= self._series.holds and left > 0,
                 hosts=int(self._hosts.level(now_s)),
@@ -236,6 +287,10 @@ class Account:
         Series that were only learned (and then refused by another rule) cost work, too. Those that
         were written ``ahead`` of tomorrow are not new, and will not be then.
         """
+        if self.watch is not None:
+            self.watch.took(self.sender, samples)
+        if self.tenant is not None:
+            self.tenant.settle(samples, identities, ahead, 0, 0)
         with self._lock:
             self._tomorrow.add(ahead)
             self._samples.take(samples)
@@ -299,7 +354,12 @@ class Allowance:
 
     def is_past_day(self, count: int) -> bool:
         """Whether so many new series are too many for today."""
-        return self._series_rule == SERIES_DAY and count > self.series
+        return self._series_rule in OF_A_DAY and count > self.series
+
+    @property
+    def day_rule(self) -> str:
+        """Which bound of a day is the nearest."""
+        return self._series_rule if self._series_rule in OF_A_DAY else SERIES_DAY
 
     def charge(self, count: int) -> None:
         """Count series that were read, and then refused by another rule."""
@@ -372,6 +432,9 @@ class Budgets:
         self._ticks = ticks
         self._lock = threading.Lock()
         self._accounts: OrderedDict[Sender, Account] = OrderedDict()
+        self._tenants: OrderedDict[str, Account] = OrderedDict()
+        self.tenants: TenantWatch | None = None
+        """The bounds of tenants; a service sets it."""
 
     def __len__(self) -> int:
         return len(self._accounts)
@@ -381,12 +444,26 @@ class Budgets:
             account = self._accounts.get(sender)
             if account is None:
                 sizes = Sizes.of(sender.hosts, self.factor)
-                account = self._accounts[sender] = Account(sender.name, sizes, self._ticks())
+                tenant = self._tenant(sender.tenant)
+                account = Account(sender.name, sizes, self._ticks(), tenant)
+                self._accounts[sender] = account
                 if len(self._accounts) > SENDERS_KEPT_MAX:
                     self._accounts.popitem(last=False)
             else:
                 self._accounts.move_to_end(sender)
             return account
+
+    def _tenant(self, name: str) -> Account | None:
+        """What the accounts of a token share; under the lock."""
+        sizes = self.tenants.sizes(name) if self.tenants is not None else None
+        if sizes is None:
+            return None
+        if name not in self._tenants:
+            self._tenants[name] = Account(name, sizes, self._ticks())
+            self._tenants[name].watch = self.tenants
+            if len(self._tenants) > SENDERS_KEPT_MAX:
+                self._tenants.popitem(last=False)
+        return self._tenants[name]
 
     def enter(self, sender: Sender) -> Account:
         """The sender's account; raises Over if it must wait."""

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from api.base.host_names import ANY_HOST, Hosts
-from api.data.ingest.budgets import Allowance, KnownHosts
+from api.data.ingest.budgets import SERIES_DAY, Allowance, KnownHosts
 from collector.contract.catalog import PROMETHEUS_RESERVED, Catalog, load_catalog
 
 BAD_LABELS, RESERVED_NAME, FOREIGN_HOST = "bad_labels", "reserved_name", "foreign_host"
@@ -68,6 +68,11 @@ class Door:
     def is_past_day(self, count: int) -> bool:
         """Whether a sender has had its series of today, or has not room for so many more."""
         return self._allowance is not None and self._allowance.is_past_day(count)
+
+    @property
+    def day_rule(self) -> str:
+        """The bound of a day that refuses new series, if one does."""
+        return SERIES_DAY if self._allowance is None else self._allowance.day_rule
 
     def charge(self, count: int) -> None:
         """Count series that were read, and then refused by another rule."""

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from api.base.host_names import Hosts, hosts_named
-from api.data.ingest.budgets import SERIES_DAY
 from api.data.ingest.columns import Acceptance, SampleColumns, UInt32s, merge_counts, sort_out
 from api.data.ingest.commit import Write
 from api.data.ingest.door import FOREIGN_HOST, OPEN, Door
@@ -78,7 +77,7 @@ def decode_native(
     tomorrow = Ahead.at(acceptance.now_ms).days(batch.agent, days)
     news, ahead = (tables.unwritten(batch, table, each) for each in (days, tomorrow))
     if news and door.is_past_day(len(news)):
-        columns, past_day = without_series(columns, news)
+        columns, past_day = without_series(columns, news, door.day_rule)
         # What the store knows of the table stays as it was.
         days, news, tomorrow, ahead = [], [], [], []
         bad_series = merge_counts(bad_series, past_day)
@@ -104,11 +103,11 @@ def decode_native(
 
 
 def without_series(
-    columns: SampleColumns, news: list[NewSeries]
+    columns: SampleColumns, news: list[NewSeries], rule: str
 ) -> tuple[SampleColumns, dict[str, int]]:
     """The samples of other series, and how many there were of these."""
     is_new = np.isin(columns.series, np.array([new.series for new in news], dtype=np.uint64))
-    return columns.select(~is_new), {SERIES_DAY: int(is_new.sum())}
+    return columns.select(~is_new), {rule: int(is_new.sum())}
 
 
 def refused_series(table: NativeTable, rows: UInt32s) -> tuple[dict[str, int], str]:

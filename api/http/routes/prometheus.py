@@ -17,6 +17,7 @@ from api.data.selectors import Selector
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import JSON
 from api.http.routes.shared.prometheus_form import Form, Parameters, endpoint, invalid
+from api.http.tokens.guard import caller_of
 from api.promql.engine import Answer, Question
 from api.promql.errors import ErrorKind, QueryError, bad_data
 from api.promql.parse import parse_query, parse_text
@@ -91,7 +92,13 @@ async def ask_engine(
 ) -> bytes:
     """The one place where routes call the engine; returns the written answer."""
     try:
-        return await parts.gate.run(request, question, write)
+        with parts.tenants.asking(caller_of(request).name) as charge:
+
+            def finish(answer: Answer) -> bytes:
+                charge(answer.samples)
+                return write(answer)
+
+            return await parts.gate.run(request, question, finish)
     except QueryError as error:
         if error.kind is ErrorKind.BAD_DATA:
             raise invalid("query", str(error), rule=error.rule) from error

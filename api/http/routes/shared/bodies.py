@@ -57,7 +57,7 @@ def ingest_sender(request: Request) -> Sender:
     if caller.name and caller.hosts.count is None and request.client is not None:
         name = f"{name} at {request.client.host}"
     line = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
-    return Sender(name, caller.hosts, line)
+    return Sender(name, caller.hosts, line, caller.name)
 
 
 async def read_telemetry(
