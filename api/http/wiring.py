@@ -293,6 +293,9 @@ def works_of(
     """Background work, in the order in which it begins and is stopped."""
     store, inventory, clock = parts.store, parts.inventory, parts.clock
     kept_days = parts.settings.retention_days.steps
+    # Whether they are made now or not: those that are there must learn of late samples.
+    store.note_late_samples()
+    rollups = RollupTask(store, parts.metrics, evaluation.lead.is_held)
     loops: dict[str, Loop] = {
         "sighting": parts.ingest.sight_remote_series,
         "inventory feed": lambda steady: feed_inventory(feed, parts.metrics, steady),
@@ -305,7 +308,7 @@ def works_of(
         "lead": evaluation.lead.run,
         "roll": roll.run,
         "evaluator": evaluation.task.run,
-        **({"roll-ups": make_rollups(parts, evaluation).run} if parts.settings.rollups else {}),
+        **({"roll-ups": rollups.run} if parts.settings.rollups else {}),
         "news": parts.changes.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,
@@ -323,12 +326,6 @@ def works_of(
     }
     steadily = {name: partial(loop, Steady(name, parts.metrics)) for name, loop in loops.items()}
     return {"commit": parts.ingest.run, **steadily}
-
-
-def make_rollups(parts: Context, evaluation: Evaluation) -> RollupTask:
-    """What rolls samples up; from now on every process that writes them notes late ones."""
-    parts.store.note_late_samples()
-    return RollupTask(parts.store, parts.metrics, evaluation.lead.is_held)
 
 
 def make_hooks(settings: ServiceSettings, inventory: Inventory, notifying: Notifying) -> Hooks:

@@ -11,6 +11,7 @@ from api.base.metrics import ServiceMetrics
 from api.base.rollup_limits import LATE_QUIET_SECONDS
 from api.data.store.rolling import Roller, in_pieces
 from api.data.store.rollups import MS_PER_HOUR, SERIES_MAX, read_late, read_span
+from collector.contract.errors import StoreError
 from tests.stands.rollups import (
     BEGIN_MS,
     END_MS,
@@ -87,6 +88,19 @@ def test_late_samples_are_noted_once_and_counted(stand: Stand) -> None:
     assert counted(name, outcome) == before + 1
     [row] = stand.store.query("SELECT count FROM rollup_1h FINAL ORDER BY time LIMIT 1").to_pylist()
     assert row["count"] == 60 + 3
+
+
+def test_a_note_that_could_not_be_written_is_written_with_the_next(stand: Stand) -> None:
+    """The sender repeats what was not acknowledged, within seconds."""
+    late = TimeSeries([("__name__", "x")], [(1.0, BEGIN_MS + 90_000)])
+    with (
+        patch("api.data.store.store.late_rows", side_effect=OSError("full")),
+        pytest.raises(StoreError, match="full"),
+    ):
+        write_series(stand.store, [late])
+    assert read_late(stand.store) == []
+    write_series(stand.store, [late])
+    assert len(read_late(stand.store)) == 1
 
 
 def test_a_late_sample_of_a_day_that_is_gone_replaces_no_rollup(stand: Stand) -> None:

@@ -259,3 +259,7 @@ class LateNotes:
                 self._noted[name] = now_ms
                 notes.append(Late(name[0], name[1], now_ms))
         return notes
+
+    def forget(self) -> None:
+        """What was taken could not be written: it is taken again."""
+        self._noted = {}

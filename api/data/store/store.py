@@ -27,7 +27,7 @@ from api.data.store.blocks import Column, encode_block
 from api.data.store.migrate import Placement, apply_migrations
 from api.data.store.recent import Recent, SampleRows
 from api.data.store.rings import Samples
-from api.data.store.rollups import ROLLUP_TABLES, Late, LateNotes, late_rows
+from api.data.store.rollups import ROLLUP_TABLES, LateNotes, late_rows
 from api.data.store.touched import Touched, group_of
 from collector.contract.errors import SettingsError, StoreError
 from collector.contract.units import NS_PER_MS
@@ -423,9 +423,13 @@ class Store:
 
     def _write_late(self, metric: npt.NDArray[np.uint32], time_ms: npt.NDArray[np.int64]) -> None:
         """Before the samples: a question that sees them knows that roll-ups lack them."""
-        notes: list[Late] = [] if self._late is None else self._late.take(metric, time_ms)
-        if notes:
+        if self._late is None or not (notes := self._late.take(metric, time_ms)):
+            return
+        try:
             self._writer.insert_arrow("rollup_late", late_rows(notes, is_rolled=False))
+        except BaseException:
+            self._late.forget()
+            raise
 
     def execute(self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> None:
         """A statement that fills one table from others, while inserts go on. Blocks."""

@@ -62,5 +62,5 @@ CREATE TABLE IF NOT EXISTS rollup_late {{on_cluster}}
 ENGINE = {{engine}}
 PARTITION BY toDate(noted)
 ORDER BY (metric, hour, noted)
-TTL toDateTime(noted) + toIntervalDay(30)
+TTL toDateTime(noted) + toIntervalDay(400)
 SETTINGS ttl_only_drop_parts = 1, auto_statistics_types = '';
