@@ -149,6 +149,11 @@ def wire(
     return context
 
 
+def make_engine(settings: ServiceSettings, store: Store) -> Engine:
+    aliases = load_catalog() if settings.promql_aliases else None
+    return Engine(store, Dialect(settings.promql_dialect), aliases)
+
+
 def own_works(parts: Context, works: dict[str, Work]) -> dict[str, Work]:
     """Those of all works that are this process' duties."""
     names = works_for(parts.duties)

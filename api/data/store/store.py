@@ -425,11 +425,13 @@ class Store:
         """Before the samples: a question that sees them knows that roll-ups lack them."""
         if self._late is None or not (notes := self._late.take(metric, time_ms)):
             return
+        is_written = False
         try:
             self._writer.insert_arrow("rollup_late", late_rows(notes, is_rolled=False))
-        except BaseException:
-            self._late.forget()
-            raise
+            is_written = True
+        finally:
+            if not is_written:
+                self._late.forget()
 
     def execute(self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> None:
         """A statement that fills one table from others, while inserts go on. Blocks."""
