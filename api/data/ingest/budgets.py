@@ -440,6 +440,8 @@ class Budgets:
         return len(self._accounts)
 
     def of(self, sender: Sender) -> Account:
+        # Whatever connection it comes over: a new one is no new budget.
+        sender = msgspec.structs.replace(sender, line="")
         with self._lock:
             account = self._accounts.get(sender)
             if account is None:

@@ -123,3 +123,8 @@ def test_a_bound_below_zero_is_refused(tmp_path: Path) -> None:
     file.write_text("[tenant_limits.a]\nquery = 1\n")
     with pytest.raises(SettingsError, match="query"):
         load_service_settings(file, {}, {})
+
+
+def test_a_new_connection_is_no_new_budget() -> None:
+    budgets = Stand().budgets
+    assert budgets.of(Sender("a", line="host:1")) is budgets.of(Sender("a", line="host:2"))
