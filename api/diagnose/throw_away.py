@@ -22,6 +22,8 @@ from collector.contract.model import Event
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from api.data.store.shards import UInt32s
+
 RETENTION_DAYS = 20_000
 """Old captures are what this is for: nothing may expire while it is analysed."""
 EVENTS_MAX = 2_000_000
@@ -131,10 +133,10 @@ class ThrowAwayStore(Store):
             self._send_events()
         return super().query(sql, parameters, tag=tag, settings=settings)
 
-    def insert_arrow(self, table: str, rows: pa.Table) -> None:
+    def insert_arrow(self, table: str, rows: pa.Table, places: UInt32s | None = None) -> None:
         self.start()
         self._tables.add(table)
-        super().insert_arrow(table, rows)
+        super().insert_arrow(table, rows, places)
 
     def insert_samples(self, samples: WritableSamples) -> None:
         self.start()

@@ -16,7 +16,7 @@ from collector.contract.collective import Collective, Operation
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
 from collector.contract.units import NS
-from tests.doubles import clickhouse_http
+from tests.doubles import clickhouse_http, clickhouse_shards
 from tests.stands.samples import write_series
 from tests.worlds.remote_write import TimeSeries
 
@@ -57,9 +57,9 @@ def source(tmp_path: Path) -> str:
     return url
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[str]:
-    with clickhouse_http.server(tmp_path / "server") as url:
+@pytest.fixture(params=[clickhouse_http, clickhouse_shards], ids=["server", "shards"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with request.param.server(tmp_path / "server") as url:
         yield url
 
 
@@ -81,16 +81,16 @@ def test_a_move_that_breaks_is_resumed_and_everything_is_there(
     sent: list[tuple[str, str]] = []
     real = move.send
 
-    def breaking(store: Store, url: StoreUrl, table: str, partition: str) -> None:
-        if len(sent) == 2:
+    def breaking(store: Store, there: Store, table: str, partition: str, shard: int) -> None:
+        if len({*sent, (table, partition)}) == 3:
             raise StoreError("the network is away")
         sent.append((table, partition))
-        real(store, url, table, partition)
+        real(store, there, table, partition, shard)
 
     with patch.object(move, "send", breaking):
         assert main(["migrate-store", source, target]) == 2
     assert "the network is away" in capsys.readouterr().err
-    assert sent == [("samples", "20261113"), ("samples", "20261114")]
+    assert [*dict.fromkeys(sent)] == [("samples", "20261113"), ("samples", "20261114")]
     assert main(["migrate-store", source, target]) == 0
     said = capsys.readouterr().out
     assert "samples      60 rows in 3 partitions (1 sent now, 2 were there), the same" in said

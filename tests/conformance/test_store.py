@@ -26,11 +26,11 @@ from api.data.store import migrate
 from api.data.store.store import READERS_MAX, RETAINED_TABLES, Store, StoreUrl
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
-from tests.doubles import clickhouse_http
+from tests.doubles import clickhouse_http, clickhouse_shards
 from tests.stands.service import eventually
 from tests.worlds.remote_write import STALE, STALE_BITS
 
-BACKENDS = ("chdb", "clickhouse")
+BACKENDS = ("chdb", "clickhouse", "shards")
 NOW_MS = int(dt.datetime(2026, 11, 15, tzinfo=dt.UTC).timestamp() * 1000)
 # Inserted rows must outlive the run, whatever the machine's clock says.
 FOR_EVER = dict.fromkeys(RETAINED_TABLES, 3650)
@@ -45,7 +45,8 @@ def place(backend: str, folder: Path) -> Iterator[Open]:
         if backend == "chdb":
             url = f"chdb://{folder / 'data'}"
         else:
-            url = stack.enter_context(clickhouse_http.server(folder / "data"))
+            double = clickhouse_http if backend == "clickhouse" else clickhouse_shards
+            url = stack.enter_context(double.server(folder / "data"))
 
         def open_store(retention_days: dict[str, int] | None = None) -> Store:
             store = Store(StoreUrl.parse(url), retention_days=retention_days)
@@ -74,6 +75,7 @@ def write(store: Store, metric: int, rows: list[tuple[int, int, float]]) -> None
         np.array(series, dtype=np.uint64),
         np.array(times, dtype=np.int64),
         np.array(values, dtype=np.float64),
+        np.array([each % 2**32 for each in series], dtype=np.uint32),
     )
     store.insert_samples(columns)
 

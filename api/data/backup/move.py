@@ -15,7 +15,8 @@ import msgspec
 
 from api.data.backup.manifest import BackupError
 from api.data.store.frozen import MOVED_TABLES, rows_held, table_folders
-from api.data.store.store import RETAINED_TABLES, Store, StoreUrl
+from api.data.store.shards import standing_on
+from api.data.store.store import LEDGER_SHARD, RETAINED_TABLES, Store
 
 MOVES = "moves"
 MOVES_SQL = """
@@ -69,7 +70,8 @@ def prepare(source: Store, target: Store) -> bool:
     """
     own = source_id(source)
     with target.holding_writes("note the move") as client:
-        client.command(target.render(MOVES_SQL))
+        for statement in target.statements(MOVES_SQL):
+            client.command(statement)
     # Appended, as all tables are: of one source the last row counts.
     found = target.query("SELECT source, isNotNull(ended) AS is_over FROM moves FINAL").to_pylist()
     if foreign := [row["source"] for row in found if row["source"] != own]:
@@ -90,6 +92,7 @@ def note(target: Store, source: str, *, is_over: bool) -> None:
         client.command(
             f"INSERT INTO moves (source, ended) SELECT {{source:String}}, {ended}",
             parameters={"source": source},
+            settings=target.shard_settings(LEDGER_SHARD),
         )
 
 
@@ -102,7 +105,8 @@ def move(source: Store, target: Store, show: Callable[[str], None]) -> Iterator[
             here = tally(source, table, partition)
             is_new = tally(target, table, partition) != here
             if is_new:
-                send(source, target.url, table, partition)
+                for shard in range(1, target.url.shards + 1):
+                    send(source, target, table, partition, shard)
                 target.sync(table)
                 there = tally(target, table, partition)
                 if there != here:
@@ -128,13 +132,20 @@ def tally(store: Store, table: str, partition: str) -> Tally:
     return Tally(row["n"], row["digest"])
 
 
-def send(source: Store, target: StoreUrl, table: str, partition: str) -> None:
+def send(source: Store, target: Store, table: str, partition: str, shard: int) -> None:
+    """The rows of a partition that stand on this shard: all, where there is but one."""
     columns = source.query(COLUMNS_SQL, {"table": table})["name"].to_pylist()
     names = ", ".join(columns)
-    parts = urlsplit(target.dsn)
+    parts = urlsplit(target.url.dsn)
+    settings = target.shard_settings(shard) or {}
+    is_there = f"AND {standing_on(table, shard, target.url.shards)}" if settings else ""
+    if settings:
+        # Tables remove repeats; a partition that was dropped there may be sent once more.
+        settings |= {"insert_deduplicate": "0", "insert_quorum": "auto", "async_insert": "0"}
     insert = quote(f"INSERT INTO {table} ({names}) FORMAT Native", safe="")
     where = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-    address = f"{parts.scheme}://{where}/?database={quote(target.database)}&query={insert}"
+    address = f"{parts.scheme}://{where}/?database={quote(target.url.database)}&query={insert}"
+    address += "".join(f"&{name}={value}" for name, value in settings.items())
     headers = {
         "X-ClickHouse-User": unquote(parts.username or "default"),
         "X-ClickHouse-Key": unquote(parts.password or ""),
@@ -143,7 +154,8 @@ def send(source: Store, target: StoreUrl, table: str, partition: str) -> None:
     with source.holding_writes(f"send {table} {partition}") as client:
         client.command(
             f"INSERT INTO FUNCTION url({literal(address)}, Native, headers({pairs})) "  # noqa: S608
-            f"SELECT {names} FROM {table} FINAL WHERE _partition_id = {literal(partition)}"
+            f"SELECT {names} FROM {table} FINAL "
+            f"WHERE _partition_id = {literal(partition)} {is_there}"
         )
 
 

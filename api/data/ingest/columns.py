@@ -41,6 +41,8 @@ class SampleColumns(msgspec.Struct, frozen=True):
     series: UInt64s
     time_ms: Int64s
     value: Float64s
+    place: UInt32s | None = None
+    """Where the series stand on a cluster (`api.data.store.shards`); None: there are no shards."""
 
     def __len__(self) -> int:
         return len(self.series)
@@ -49,7 +51,9 @@ class SampleColumns(msgspec.Struct, frozen=True):
         """The samples at which ``keep`` is true; itself if that is all of them."""
         if keep.all():
             return self
-        return SampleColumns(*(getattr(self, name)[keep] for name in self.__struct_fields__))
+        place = None if self.place is None else self.place[keep]
+        columns = self.metric[keep], self.series[keep], self.time_ms[keep], self.value[keep]
+        return SampleColumns(*columns, place)
 
     def days(self) -> list[int]:
         """The days (since 1970, UTC) in which these samples lie."""
@@ -65,6 +69,8 @@ class SampleColumns(msgspec.Struct, frozen=True):
         if len(parts) == 1:
             return parts[0]
         names = cls.__struct_fields__
+        if any(part.place is None for part in parts):
+            names = tuple(name for name in names if name != "place")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def to_block(self) -> list[Column]:

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from itertools import accumulate
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from api.base.limits import (
@@ -65,6 +66,8 @@ class Exemplar(msgspec.Struct, frozen=True):
     time_ms: int
     value: float
     labels: Labels
+    place: int = 0
+    """Where the series stands on a cluster; of no use where there are no shards."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -151,6 +154,11 @@ class GroupCommit:
         """When the last insert began; by the event loop's clock."""
         self._took_s = 0.0
         """How long it took."""
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether samples must say where their series stand: the store has several shards."""
+        return self._store.is_sharded
 
     @property
     def stuck_s(self) -> float:
@@ -318,7 +326,8 @@ def insert_group(store: Store, group: list[Write]) -> None:
     if events := [event for write in group for event in write.events]:
         store.insert_arrow("events", event_rows(events))
     if exemplars := [exemplar for write in group for exemplar in write.exemplars]:
-        store.insert_arrow("exemplars", exemplar_rows(exemplars))
+        places = np.array([exemplar.place for exemplar in exemplars], dtype=np.uint32)
+        store.insert_arrow("exemplars", exemplar_rows(exemplars), places)
     if (collectives := joined(write.collectives for write in group)) is not None:
         store.insert_arrow(COLLECTIVES, without_overtaken(store, collectives))
     if (steps := joined(write.steps for write in group)) is not None:

@@ -114,9 +114,10 @@ class Ingest:
         self._metrics = metrics
         self._clock = clock
         self._retention_days = retention_days
-        self._tables = NativeTables(names)
-        self._remote = RemoteSeries(names)
-        self._otlp = OtlpSeries(names)
+        is_placed = store.is_sharded
+        self._tables = NativeTables(names, is_placed=is_placed)
+        self._remote = RemoteSeries(names, is_placed=is_placed)
+        self._otlp = OtlpSeries(names, is_placed=is_placed)
         self._said: dict[str, Metadata] = {}
         self._said_bytes = 0
         self.budgets = Budgets(clock)

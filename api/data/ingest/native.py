@@ -62,6 +62,7 @@ def decode_native(
         table.series[index],
         np.frombuffer(batch.time_ms, dtype="<i8"),
         np.frombuffer(batch.value, dtype="<f8"),
+        None if table.place is None else table.place[index],
     )
     bad_series: dict[str, int] = {}
     if not table.valid.all():

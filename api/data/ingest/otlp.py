@@ -87,15 +87,17 @@ class Origin(NamedTuple):
 class OtlpSeries:
     """Which series are known, by the bytes of their resource and attributes. For one thread."""
 
-    def __init__(self, names: Names = NAMES) -> None:
+    def __init__(self, names: Names = NAMES, *, is_placed: bool = False) -> None:
+        """``is_placed``: rows are placed on shards."""
         self._names = names
+        self._is_placed = is_placed
         self.deltas = Deltas()
         self.takes_deltas = True
         """Whether all deltas of a series come to this process: their sums are in its memory."""
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self.known = RemoteSeries(self._names)
+        self.known = RemoteSeries(self._names, is_placed=self._is_placed)
         self.rows: dict[tuple[object, ...], int] = {}
         self._origins: dict[bytes, Origin] = {}
         self.bytes = 0

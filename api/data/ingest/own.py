@@ -10,6 +10,7 @@ import numpy as np
 from api.data.ingest.columns import MS_PER_DAY, SampleColumns
 from api.data.ingest.commit import GroupCommit, Write
 from api.data.ingest.series import NewSeries
+from api.data.store.shards import place_of_series
 from collector.contract.identity import metric_id
 from collector.contract.model import Sample, Series
 from collector.contract.units import NS_PER_MS
@@ -54,10 +55,15 @@ class OwnSamples:
             if day != known_day:
                 news[series, day] = NewSeries(day, identity, series.full_labels({}))
             identities.append(identity)
+        place = None
+        if self._commit.is_placed:
+            labels = (dict(sample.series.full_labels({})) for sample in samples)
+            place = np.fromiter(map(place_of_series, labels, identities), np.uint32, len(samples))
         columns = SampleColumns(
             np.array([metric_id(sample.series.metric) for sample in samples], dtype=np.uint32),
             np.array(identities, dtype=np.uint64),
             np.array([sample.time_ns // NS_PER_MS for sample in samples], dtype=np.int64),
             np.array([sample.value for sample in samples], dtype=np.float64),
+            place,
         )
         return columns, news

@@ -175,7 +175,9 @@ class Collected:
             self.refuse("bad_exemplar", 1, f"an exemplar: {error}")
             return
         check_count(len(self._exemplars) + 1, "exemplars", "REMOTE_SAMPLES_MAX", REMOTE_SAMPLES_MAX)
-        self._exemplars.append(Exemplar(self.known.id_of(row), time_ms, value, labels))
+        placed = self.known.places(np.array([row]))
+        place = 0 if placed is None else int(placed[0])
+        self._exemplars.append(Exemplar(self.known.id_of(row), time_ms, value, labels, place))
         self._exemplar_rows.append(row)
 
     def note(self, entry: Metadata, place: int) -> None:
@@ -205,7 +207,8 @@ class Collected:
             rows, times, values = rows[kept], times[kept], values[kept]
         if self._exemplars:
             self._refuse_exemplars()
-        samples = SampleColumns(known.metric(rows), known.series(rows), times, values)
+        placed = known.places(rows)
+        samples = SampleColumns(known.metric(rows), known.series(rows), times, values, placed)
         samples, out_of_time = self.acceptance.apply(samples)
         if out_of_time:
             for rule, count in out_of_time.items():

@@ -42,6 +42,7 @@ from api.data.ingest.identities import BAD_IDENTITY, odd_series
 from api.data.ingest.labels import LabelBytes
 from api.data.ingest.runs import Runs
 from api.data.inventory.sightings import Sighting
+from api.data.store.shards import place_of_series
 from collector.contract.errors import IdentityError, WireError
 from collector.contract.identity import METRIC_LABEL, LabelFrame, Labels, metric_id
 from collector.contract.wire import SERIES_MAX, Batch
@@ -139,6 +140,8 @@ class NativeTable(msgspec.Struct):
     """When these things were last noted for the inventory (unix seconds)."""
     counted_bytes: int = 0
     """What the cache counts for it; 0: it is not cached."""
+    place: UInt32s | None = None
+    """By row: where the series stands on a cluster; None: there are no shards."""
 
 
 class NativeTables:
@@ -150,10 +153,16 @@ class NativeTables:
     """
 
     def __init__(
-        self, names: Names = NAMES, *, ticks: Callable[[], float] = time.monotonic
+        self,
+        names: Names = NAMES,
+        *,
+        ticks: Callable[[], float] = time.monotonic,
+        is_placed: bool = False,
     ) -> None:
+        """``is_placed``: rows are placed on shards."""
         self._names = names
         self._ticks = ticks
+        self._is_placed = is_placed
         self._tables: OrderedDict[tuple[bytes, Hosts], NativeTable] = OrderedDict()
         self.bytes = 0
         """What the tables take, about."""
@@ -173,6 +182,8 @@ class NativeTables:
             if not is_past_day:
                 door.check_series(1)
             table = read_table(batch, door.hosts, self._names)
+            if self._is_placed:
+                table.place = read_places(batch, table)
             if is_past_day:
                 door.charge(len(table.series))
             table.used_s = self._ticks()
@@ -298,6 +309,16 @@ def read_table(batch: Batch, hosts: Hosts = OPEN.hosts, names: Names = NAMES) ->
     return NativeTable(series, metric, rule, rule == 0, complaints, tuple(shown), set())
 
 
+def read_places(batch: Batch, table: NativeTable) -> UInt32s:
+    """By row: where its series stands; 0 where it is refused."""
+    place = np.zeros(len(table.series), dtype=np.uint32)
+    rows = batch.series_rows()
+    for row in np.flatnonzero(table.valid).tolist():
+        _, own = rows[row]
+        place[row] = place_of_series({**batch.common, **own}, int(table.series[row]))
+    return place
+
+
 def broken_rule(name: str, labels: Labels, names: Names, *, is_allowed: bool) -> tuple[str, str]:
     """The rule that a series breaks, and why; two empty texts if none."""
     if names.is_reserved(name):
@@ -323,10 +344,16 @@ class RemoteSeries:
     """
 
     def __init__(
-        self, names: Names = NAMES, *, ticks: Callable[[], float] = time.monotonic
+        self,
+        names: Names = NAMES,
+        *,
+        ticks: Callable[[], float] = time.monotonic,
+        is_placed: bool = False,
     ) -> None:
+        """``is_placed``: rows are placed on shards."""
         self.names = names
         self._ticks = ticks
+        self.is_placed = is_placed
         self._forgotten = Forgotten()
         self._confirmed: deque[list[NewSeries]] = deque()
         """What the store has by now, from another thread; not yet noted here."""
@@ -351,6 +378,7 @@ class RemoteSeries:
         self._rows_kept = self._keys_kept = self._bytes_kept = 0
         """What there was before the last request: rows, their keys, and what they take."""
         self._host = np.zeros(1024, dtype=np.int32)
+        self._place = np.zeros(1024, dtype=np.int64)
         self._is_reserved = np.zeros(1024, dtype=np.bool_)
         self._has_reserved = False
         self._hosts: list[tuple[str, ...]] = []
@@ -430,7 +458,7 @@ class RemoteSeries:
                 self._grow()
             self._series[row] = identity
             name = metric_of(labels)
-            self._host[row] = UNREAD
+            self._host[row] = self._place[row] = UNREAD
             if self.names.is_reserved(name):
                 self._is_reserved[row] = self._has_reserved = True
             self._names.append(name)
@@ -456,7 +484,7 @@ class RemoteSeries:
         self._series, self._metric = doubled(self._series), doubled(self._metric)
         self._written_from = doubled(self._written_from)
         self._written_to, self._used = doubled(self._written_to), doubled(self._used)
-        self._is_alive = doubled(self._is_alive)
+        self._is_alive, self._place = doubled(self._is_alive), doubled(self._place)
         self._host, self._is_reserved = doubled(self._host), doubled(self._is_reserved)
 
     @property
@@ -495,6 +523,15 @@ class RemoteSeries:
                 self._hosts.append(named)
             self._host[row] = number
         return self._host[rows]
+
+    def places(self, rows: Int64s) -> UInt32s | None:
+        """Where the series of these rows stand on a cluster; None: there are no shards."""
+        if not self.is_placed:
+            return None
+        unread = rows[self._place[rows] == UNREAD]
+        for row in np.unique(unread).tolist():
+            self._place[row] = place_of_series(dict(self.labels[row]), int(self._series[row]))
+        return self._place[rows].astype(np.uint32)
 
     def number_symbols(self, texts: list[bytes]) -> UInt32s:
         """Numbers of these symbols that stay the same over requests; none is ever used again."""

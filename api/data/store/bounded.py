@@ -103,7 +103,9 @@ class BytesBound:
 
     def look(self) -> None:
         """Blocks: for a thread. Raises StoreError."""
-        rows = self._store.query(SIZES_SQL, {"tables": list(RETAINED_TABLES)}).to_pylist()
+        placement = self._store.placement
+        sql = placement.of_all_shards(SIZES_SQL)
+        rows = self._store.query(sql, {"tables": list(RETAINED_TABLES)}).to_pylist()
         days = [Day(row["day"], row["table"], row["size"]) for row in rows]
         self._sizes = {}
         for each in days:
@@ -113,7 +115,7 @@ class BytesBound:
         today = f"{dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC):%Y%m%d}"
         for each in too_much(days, self._most, today, self._kept()):
             with self._store.holding_writes(f"drop {each.table} of {each.day}") as client:
-                client.command(f"ALTER TABLE {each.table} DROP PARTITION ID '{each.day}'")
+                client.command(placement.dropping(each.table, each.day))
             self._metrics.days_dropped.labels(each.table).inc()
             self._sizes[each.table] -= each.size
             log.warning(

@@ -132,5 +132,6 @@ def stop_merges(store: Store) -> None:
 
 def rows_held(store: Store) -> dict[str, int]:
     """Rows of each table, 0 where it has no part."""
-    found = {row["table"]: int(row["held"]) for row in store.query(ROWS_SQL).to_pylist()}
+    rows = store.query(store.placement.of_all_shards(ROWS_SQL)).to_pylist()
+    found = {row["table"]: int(row["held"]) for row in rows}
     return {table: found.get(table, 0) for table in MOVED_TABLES}

@@ -4,6 +4,9 @@ A migration is `migrations/NNNN_<what>.sql`. It has three blanks: ``{{engine}}``
 ``{{on_cluster}}``, which differ between chDB and a replicated ClickHouse, and
 ``{{retention_days}}``, which `api.data.store.Store` keeps in step with the settings afterwards. A
 migration never destroys: one that drops or rewrites data is refused; an operator does that by hand.
+
+On several shards a table is two: `samples_local` has the rows of its shard, and `samples`, which
+has none, reads that of every shard (``ENGINE = Distributed``). The same text is rendered to both.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import re
 from collections.abc import Callable
 from hashlib import blake2b
 from importlib import resources
+from typing import Final
 
 import msgspec
 
@@ -34,6 +38,11 @@ ENGINE = {{engine}}
 ORDER BY number
 """
 
+LOCAL: Final = "_local"
+"""What the name of a table with one shard's rows ends with."""
+MADE_FOR: Final = "fabricscope: rows are placed on {shards} shards"
+"""Comment of each table over all shards: where a row stands depends on how many there are."""
+
 _FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _DESTROYS = re.compile(
     r"\b(DROP|TRUNCATE|DETACH|CLEAR|RENAME|EXCHANGE|REPLACE\s+PARTITION|OR\s+REPLACE"
@@ -43,15 +52,84 @@ _DESTROYS = re.compile(
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
+_NAMED = re.compile(r"\b(CREATE TABLE IF NOT EXISTS|ALTER TABLE)\s+(\w+)(?=\s+\{\{on_cluster\}\})")
+_ADDS_COLUMN = re.compile(r"\bADD\s+COLUMN\b", re.IGNORECASE)
+
+
 class Placement(msgspec.Struct, frozen=True):
     """Where the tables live: in one engine (``cluster`` is None) or on a named cluster."""
 
     cluster: str | None = None
+    shards: int = 1
+    database: str = "default"
 
-    def render(self, text: str, retention_days: int) -> str:
+    @property
+    def is_sharded(self) -> bool:
+        return self.shards > 1
+
+    @property
+    def on_cluster(self) -> str:
+        return f"ON CLUSTER '{self.cluster}'" if self.cluster else ""
+
+    def local(self, table: str) -> str:
+        """The table that has rows: of the shard that is asked, where there are several."""
+        return f"{table}{LOCAL}" if self.is_sharded else table
+
+    def of_all_shards(self, sql: str) -> str:
+        """A question about parts and disks, of every shard: the engine tells those of one node.
+
+        Parts are those of one replica of each shard, under the names of our tables; disks of all.
+        """
+        if not self.is_sharded:
+            return sql
+        parts = (
+            f"(SELECT * REPLACE (replaceRegexpOne(table, '{LOCAL}$', '') AS table) "  # noqa: S608 - our words
+            f"FROM cluster('{self.cluster}', system.parts))"
+        )
+        disks = f"clusterAllReplicas('{self.cluster}', system.disks)"
+        return sql.replace("system.parts", parts).replace("system.disks", disks)
+
+    def statements(self, text: str, retention_days: int) -> list[str]:
+        """The statements of a text with blanks, in order."""
+        found = [each.strip() for each in text.split(";") if each.strip()]
+        if self.is_sharded:
+            found = [each for one in found for each in self._on_shards(one)]
+        return [self._fill(each, retention_days) for each in found]
+
+    def dropping(self, table: str, partition: str) -> str:
+        """The statement that drops a partition. One replica tells the others of its shard."""
+        where = self.on_cluster if self.is_sharded else ""
+        return f"ALTER TABLE {self.local(table)} {where} DROP PARTITION ID '{partition}'"
+
+    def _on_shards(self, statement: str) -> list[str]:
+        """What a statement is on several shards: for the tables with rows, and those over them."""
+        named = _NAMED.match(statement)
+        if named is None:
+            words = " ".join(statement.split()[:6])
+            raise StoreError(f"{words!r} has no form for shards: it names no table and cluster")
+        doing, table = named.groups()
+        local = _NAMED.sub(f"{doing} {table}{LOCAL}", statement, count=1)
+        if doing.startswith("CREATE"):
+            return [local, self._over(table)]
+        return [local, statement] if _ADDS_COLUMN.search(statement) else [local]
+
+    def _over(self, table: str) -> str:
+        """No sharding key: the engine then refuses inserts that do not say for which shard.
+
+        The database is named: a statement for a cluster runs in another one on each node.
+        """
+        made_for = MADE_FOR.format(shards=self.shards)
+        return (
+            f"CREATE TABLE IF NOT EXISTS {table} {{{{on_cluster}}}} "
+            f"AS `{self.database}`.{table}{LOCAL}\n"
+            f"ENGINE = Distributed('{self.cluster}', '{self.database}', '{table}{LOCAL}')\n"
+            f"COMMENT '{made_for}'"
+        )
+
+    def _fill(self, text: str, retention_days: int) -> str:
         filled = {
             "engine": CLUSTER_ENGINE if self.cluster else SINGLE_ENGINE,
-            "on_cluster": f"ON CLUSTER '{self.cluster}'" if self.cluster else "",
+            "on_cluster": self.on_cluster,
             "retention_days": str(retention_days),
         }
         return re.sub(r"\{\{(\w+)\}\}", lambda blank: filled[blank[1]], text)
@@ -71,8 +149,7 @@ class Migration(msgspec.Struct, frozen=True):
 
     def statements(self, placement: Placement, retention_days: int) -> list[str]:
         """The rendered statements, in order, without comments."""
-        rendered = placement.render(_COMMENT.sub("", self.text), retention_days)
-        return [statement.strip() for statement in rendered.split(";") if statement.strip()]
+        return placement.statements(_COMMENT.sub("", self.text), retention_days)
 
 
 def load_migrations() -> list[Migration]:
@@ -112,7 +189,8 @@ def apply_migrations(
     next start. A newer ledger than this program's means that a newer release ran: refuse, since
     its tables may mean something else.
     """
-    execute(placement.render(LEDGER, retention_days))
+    for statement in placement.statements(LEDGER, retention_days):
+        execute(statement)
     known = applied()
     migrations = load_migrations()
     if known and max(known) > len(migrations):

@@ -24,10 +24,18 @@ from api.base.memory import memory_bytes
 from api.base.quarantine import Quarantine
 from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import Column, encode_block
-from api.data.store.migrate import Placement, apply_migrations
+from api.data.store.cluster import (
+    CLUSTER_WRITE_SETTINGS,
+    SHARD_READ_SETTINGS,
+    SHARD_WRITE_SETTINGS,
+    check_cluster,
+    tables_missing,
+)
+from api.data.store.migrate import Placement, apply_migrations, load_migrations
 from api.data.store.recent import Recent, SampleRows
 from api.data.store.rings import Samples
 from api.data.store.rollups import ROLLUP_TABLES, LateNotes, late_rows
+from api.data.store.shards import Bools, UInt32s, split_rows, split_samples
 from api.data.store.touched import Touched, group_of
 from collector.contract.errors import SettingsError, StoreError
 from collector.contract.units import NS_PER_MS
@@ -87,6 +95,10 @@ READ_SETTINGS = {
     "output_format_arrow_compression_method": "none",
 }
 
+SHARDS_MAX = 1_000
+LEDGER_SHARD = 1
+"""Which shard has the ledger of migrations, and notes of moves."""
+
 RECENT_WHERE = (
     "metric IN {metrics:Array(UInt32)} AND time > fromUnixTimestamp64Milli({after_ms:Int64})"
 )
@@ -117,13 +129,15 @@ other signs than letters, digits and this one in a way of its own."""
 class StoreUrl(msgspec.Struct, frozen=True):
     """Where the store is: ``chdb:///path`` or ``clickhouse://user:password@host:port/database``.
 
-    ``?cluster=NAME`` puts the tables on a replicated cluster, ``?secure=1`` uses TLS.
+    ``?cluster=NAME`` puts the tables on a replicated cluster, ``&shards=N`` says that it has so
+    many shards, ``?secure=1`` uses TLS.
     """
 
     scheme: str
     dsn: str
     database: str
     cluster: str | None = None
+    shards: int = 1
     socket: str = ""
     """Path of a Unix socket, in place of the host: another process of this service owns the
     store (`api.data.store.owner`)."""
@@ -161,20 +175,32 @@ class StoreUrl(msgspec.Struct, frozen=True):
         options = {name: values[-1] for name, values in given.items()}
         cluster = options.pop("cluster", None)
         secure = options.pop("secure", "0") in {"1", "true"}
+        shards = options.pop("shards", "1")
         if options:
-            msg = f"store: unknown option {min(options)!r}; there are cluster and secure"
+            msg = f"store: unknown option {min(options)!r}; there are cluster, shards and secure"
             raise SettingsError(msg)
         if cluster is not None and not re.fullmatch(r"[\w.-]+", cluster):
             raise SettingsError(f"store: {cluster!r} is not a cluster's name")
         database = unquote(parts.path.strip("/")) or "default"
+        if not re.fullmatch(r"[1-9][0-9]{0,3}", shards) or int(shards) > SHARDS_MAX:
+            raise SettingsError(f"store: shards={shards!r} is no number from 1 to {SHARDS_MAX}")
+        if int(shards) > 1 and cluster is None:
+            raise SettingsError(f"store: shards={shards} needs the cluster's name: cluster=NAME")
+        if cluster is not None and not re.fullmatch(r"[\w.-]+", database):
+            raise SettingsError(f"store: {database!r} is not a database's name on a cluster")
         dsn = f"{'https' if secure else 'http'}://{parts.netloc}/{database}"
-        return cls("clickhouse", dsn, database, cluster)
+        return cls("clickhouse", dsn, database, cluster, int(shards))
 
 
 class WritableSamples(SampleRows, Protocol):
     """Samples that know the columns of the `samples` table."""
 
+    @property
+    def place(self) -> UInt32s | None: ...
+
     def to_block(self) -> list[Column]: ...
+
+    def select(self, keep: Bools) -> WritableSamples: ...
 
 
 class Store:
@@ -199,8 +225,8 @@ class Store:
         self._retention_days.update(retention_days or {})
         self._clock = clock
         self._late: LateNotes | None = None
-        self._placement = Placement(url.cluster)
-        self._connected = self._connect(WRITE_SETTINGS) if is_connected else None
+        self._placement = Placement(url.cluster, url.shards, url.database)
+        self._connected = self._connect(self._write_settings) if is_connected else None
         self._write_lock = threading.Lock()
         self._series_version = 0
         self._metric_versions: dict[str, int] = {}
@@ -244,8 +270,27 @@ class Store:
     def _writer(self) -> Client:
         """Used under the write lock."""
         if self._connected is None:
-            self._connected = self._connect(WRITE_SETTINGS)
+            self._connected = self._connect(self._write_settings)
         return self._connected
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether samples that are inserted must say where their series stand."""
+        return self._placement.is_sharded
+
+    @property
+    def placement(self) -> Placement:
+        return self._placement
+
+    @property
+    def _write_settings(self) -> dict[str, str]:
+        of_cluster = CLUSTER_WRITE_SETTINGS if self.url.cluster else {}
+        of_shards = SHARD_READ_SETTINGS | SHARD_WRITE_SETTINGS if self.is_sharded else {}
+        return WRITE_SETTINGS | of_cluster | of_shards
+
+    @property
+    def _read_settings(self) -> dict[str, str]:
+        return READ_SETTINGS | (SHARD_READ_SETTINGS if self.is_sharded else {})
 
     def _connect(self, settings: Mapping[str, str]) -> Client:
         import clickhouse_connect  # noqa: PLC0415 - see above
@@ -277,8 +322,13 @@ class Store:
         return options
 
     def migrate(self) -> list[str]:
-        """Bring tables and retention up to date; returns the migrations that were applied now."""
+        """Bring tables and retention up to date; returns the migrations that were applied now.
+
+        Raises StoreError for a cluster whose layout would make answers wrong.
+        """
         with self._write_lock, store_errors("migration"):
+            if self.url.cluster:
+                check_cluster(self._ask_rows, self._placement)
             done = apply_migrations(
                 lambda statement: _discard(self._writer.command(statement)),
                 self._applied_migrations,
@@ -287,14 +337,36 @@ class Store:
                         "migrations",
                         [[migration.number, migration.name, migration.digest]],
                         column_names=["number", "name", "digest"],
+                        settings=self.shard_settings(LEDGER_SHARD),
                     )
                 ),
                 self._placement,
                 RETENTION_DAYS_DEFAULT,
             )
+            if self.url.cluster:
+                self._catch_up()
             for table, days in self._retention_days.items():
                 self._retain(table, days)
         return done
+
+    def _catch_up(self) -> None:
+        """Make what a node lacks that was away for longer than the cluster's queue remembers."""
+        if not tables_missing(self._ask_rows, self._placement):
+            return
+        for migration in load_migrations():
+            for statement in migration.statements(self._placement, RETENTION_DAYS_DEFAULT):
+                self._writer.command(statement)
+        if missing := tables_missing(self._ask_rows, self._placement):
+            raise StoreError("; ".join(missing))
+
+    def _ask_rows(self, sql: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Rows of a small answer, by the connection that writes."""
+        answer = self._writer.query(sql, parameters=dict(parameters))
+        return [dict(zip(answer.column_names, row, strict=True)) for row in answer.result_rows]
+
+    def shard_settings(self, shard: int) -> dict[str, str] | None:
+        """With which an insert into a table over all shards goes to this one."""
+        return {"insert_shard_id": str(shard)} if self.is_sharded else None
 
     def migrate_only(self) -> None:
         """Bring tables up to date, and keep their retention as it is."""
@@ -307,19 +379,21 @@ class Store:
     def retention(self, table: str) -> int:
         """Days that a table keeps its rows."""
         with self._write_lock, store_errors("retention"):
-            created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
+            local = self._placement.local(table)
+            created = str(self._writer.command(f"SHOW CREATE TABLE {local}"))
         found = _KEPT_DAYS.search(created)
         return int(found[1]) if found else RETENTION_DAYS_DEFAULT
 
-    def render(self, text: str) -> str:
-        """A statement with this store's engine and cluster in its blanks."""
-        return self._placement.render(text, RETENTION_DAYS_DEFAULT)
+    def statements(self, text: str) -> list[str]:
+        """Statements with this store's engine and cluster in their blanks."""
+        return self._placement.statements(text, RETENTION_DAYS_DEFAULT)
 
     def sync(self, table: str) -> None:
         """Wait until the replica that is asked has what was written to another one."""
         if self.url.cluster is not None:
             with self.holding_writes("wait for replicas") as client:
-                client.command(f"SYSTEM SYNC REPLICA {table}")
+                local, on = self._placement.local(table), self._placement.on_cluster
+                client.command(f"SYSTEM SYNC REPLICA {on if self.is_sharded else ''} {local}")
 
     def prepare_to_stay(self) -> None:
         """Give an embedded store's tables the settings of a service that runs for months, once.
@@ -369,23 +443,31 @@ class Store:
             self._writer.command(f"ALTER TABLE {table} MODIFY SETTING {', '.join(missing)}")
 
     def _retain(self, table: str, days: int) -> None:
-        created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
+        local = self._placement.local(table)
+        created = str(self._writer.command(f"SHOW CREATE TABLE {local}"))
         current = _KEPT_DAYS.search(created)
         if current is None or int(current[1]) != days:
             column = EXPIRES_BY.get(table, "toDateTime(time)")
-            on_cluster = self._placement.render("{{on_cluster}}", days)
+            on_cluster = self._placement.on_cluster
             self._writer.command(
-                f"ALTER TABLE {table} {on_cluster} MODIFY TTL {column} + toIntervalDay({days})"
+                f"ALTER TABLE {local} {on_cluster} MODIFY TTL {column} + toIntervalDay({days})"
             )
 
     def insert_samples(self, samples: WritableSamples) -> None:
         """Append a block of samples. When this returns, they survive a kill."""
-        columns = samples.to_block()
+        parts = split_samples(samples, self.url.shards) if self.is_sharded else ((1, samples),)
         try:
             with self._write_lock, store_errors("insert into samples"):
                 self._write_late(samples.metric, samples.time_ms)
-                names = [column.name for column in columns]
-                self._writer.raw_insert("samples", names, encode_block(columns), fmt="Native")
+                for shard, part in parts:
+                    columns = part.to_block()
+                    self._writer.raw_insert(
+                        "samples",
+                        [column.name for column in columns],
+                        encode_block(columns),
+                        settings=self.shard_settings(shard),
+                        fmt="Native",
+                    )
         finally:
             # After it, so that who notes the number reads the rows; and where it failed, too:
             # some of them may be there.
@@ -403,14 +485,21 @@ class Store:
             chosen = watched[place] == samples.metric
             self.touched_samples.note(samples.time_ms[chosen] * NS_PER_MS)
 
-    def insert_arrow(self, table: str, rows: pa.Table) -> None:
-        """Append rows of any types. When this returns, they survive a kill."""
+    def insert_arrow(self, table: str, rows: pa.Table, places: UInt32s | None = None) -> None:
+        """Append rows of any types. When this returns, they survive a kill.
+
+        ``places``: of rows that are of a series, where it stands (`api.data.store.shards`).
+        """
+        shards = self.url.shards
+        parts = split_rows(table, rows, shards, places) if self.is_sharded else ((1, rows),)
         try:
             with self._write_lock, store_errors(f"insert into {table}"):
                 if table == "samples":
                     time_ms = rows["time"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
                     self._write_late(rows["metric"].to_numpy(), time_ms.to_numpy())
-                self._writer.insert_arrow(table, rows)
+                for shard, part in parts:
+                    settings = self.shard_settings(shard)
+                    self._writer.insert_arrow(table, part, settings=settings)
                 if table == "series":
                     self._note_series(rows["metric_name"].unique().to_pylist())
         finally:
@@ -525,10 +614,13 @@ class Store:
     def stop(self, tag: str) -> None:
         """End every query with this tag, wherever it runs; it then raises StoreError."""
         with self._stop_lock, store_errors("stop"):
-            self._stopper = self._stopper or self._connect(READ_SETTINGS)
+            self._stopper = self._stopper or self._connect(self._read_settings)
+            on_cluster = self._placement.on_cluster
             self._stopper.command(
-                "KILL QUERY WHERE Settings['log_comment'] = {tag:String} ASYNC",
+                f"KILL QUERY {on_cluster} WHERE Settings['log_comment'] = {{tag:String}} ASYNC",
                 parameters={"tag": tag},
+                # The cluster's queue takes it; to wait for every node would hold up the others.
+                settings={"distributed_ddl_task_timeout": "0"} if on_cluster else None,
             )
 
     @contextlib.contextmanager
@@ -541,7 +633,7 @@ class Store:
             raise StoreBusy(msg) from None
         usable = None
         try:
-            client = client or self._connect(READ_SETTINGS)
+            client = client or self._connect(self._read_settings)
             yield client
             usable = client
         finally:

@@ -129,9 +129,10 @@ class StoreWatch:
         try:
             if self.bound is not None:
                 self.bound.look()
-            rows = self._store.query(PARTS_SQL).to_pylist()
+            of_all_shards = self._store.placement.of_all_shards
+            rows = self._store.query(of_all_shards(PARTS_SQL)).to_pylist()
             if self._store.folder is None:
-                [disk] = self._store.query(DISKS_SQL).to_pylist()
+                [disk] = self._store.query(of_all_shards(DISKS_SQL)).to_pylist()
                 self._server_room = Room(STORE_DISK, disk["free"], disk["total"])
         except StoreError as error:
             self._parts, self._series, self._server_room = {}, {}, None

@@ -58,7 +58,7 @@ class MemoryStore:
         self.before_insert("samples")
         self.inserts.append(("samples", len(samples)))
 
-    def insert_arrow(self, table: str, rows: pa.Table) -> None:
+    def insert_arrow(self, table: str, rows: pa.Table, _: object = None) -> None:
         self.before_insert(table)
         self.inserts.append((table, rows.num_rows))
 

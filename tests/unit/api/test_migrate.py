@@ -1,5 +1,6 @@
 """Migrations of the telemetry store: both renderings, and what is never allowed."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,11 @@ from collector.contract.errors import SettingsError, StoreError
 from tests.conftest import Golden
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "migrations"
-PLACEMENTS = {"single": Placement(), "cluster": Placement("prod")}
+PLACEMENTS = {
+    "single": Placement(),
+    "cluster": Placement("prod"),
+    "shards": Placement("prod", 3, "telemetry"),
+}
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -30,12 +35,12 @@ def test_both_renderings_are_what_was_reviewed(
 
 
 def test_every_statement_can_run_twice_and_leaves_no_blank() -> None:
-    for migration in load_migrations():
-        for statement in migration.statements(Placement("prod"), 7):
+    for migration, placement in product(load_migrations(), PLACEMENTS.values()):
+        for statement in migration.statements(placement, 7):
             repeatable = ("IF NOT EXISTS", "IF EXISTS", "MODIFY SETTING")
             assert any(words in statement for words in repeatable)
             assert "{{" not in statement
-            assert "ON CLUSTER 'prod'" in statement
+            assert ("ON CLUSTER 'prod'" in statement) == (placement.cluster is not None)
 
 
 @pytest.mark.parametrize(
@@ -115,23 +120,51 @@ def test_an_interrupted_migration_is_finished_by_the_next_start() -> None:
     )
     assert names == [migration.name for migration in load_migrations()]
     assert ran[: len(first)] == first
-    assert ran[0] == Placement().render(LEDGER, 30)
+    assert [ran[0]] == Placement().statements(LEDGER, 30)
+
+
+def test_on_shards_each_table_has_rows_in_one_and_is_read_over_all_by_another() -> None:
+    text = "CREATE TABLE IF NOT EXISTS t {{on_cluster}} (a Int8) ENGINE = {{engine}} ORDER BY a"
+    local, over = Placement("prod", 3, "db").statements(text, 30)
+    assert local.startswith("CREATE TABLE IF NOT EXISTS t_local ON CLUSTER 'prod' (a Int8)")
+    assert "ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/" in local
+    assert over.startswith("CREATE TABLE IF NOT EXISTS t ON CLUSTER 'prod' AS `db`.t_local")
+    assert "ENGINE = Distributed('prod', 'db', 't_local')\nCOMMENT" in over
+
+
+def test_on_shards_a_new_column_is_one_of_both_tables_and_a_setting_of_one() -> None:
+    shards = Placement("prod", 3)
+    adding = "ALTER TABLE t {{on_cluster}} ADD COLUMN IF NOT EXISTS b Int8"
+    assert [each.split()[2] for each in shards.statements(adding, 30)] == ["t_local", "t"]
+    setting = "ALTER TABLE t {{on_cluster}} MODIFY SETTING a = 1"
+    assert [each.split()[2] for each in shards.statements(setting, 30)] == ["t_local"]
+
+
+def test_a_statement_without_a_form_for_shards_is_refused() -> None:
+    view = "CREATE MATERIALIZED VIEW IF NOT EXISTS v {{on_cluster}} TO t AS SELECT 1"
+    with pytest.raises(StoreError, match="no form for shards"):
+        Placement("prod", 3).statements(view, 30)
+    assert Placement("prod").statements(view, 30)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("chdb:///var/lib/x", ("chdb", "chdb:///var/lib/x", "default", None)),
-        ("clickhouse://h:8123", ("clickhouse", "http://h:8123/default", "default", None)),
+        ("chdb:///var/lib/x", ("chdb", "chdb:///var/lib/x", "default", None, 1)),
+        ("clickhouse://h:8123", ("clickhouse", "http://h:8123/default", "default", None, 1)),
         (
             "clickhouse://u:p%40@h/db?cluster=prod&secure=1",
-            ("clickhouse", "https://u:p%40@h/db", "db", "prod"),
+            ("clickhouse", "https://u:p%40@h/db", "db", "prod", 1),
+        ),
+        (
+            "clickhouse://h/db?cluster=prod&shards=11",
+            ("clickhouse", "http://h/db", "db", "prod", 11),
         ),
     ],
 )
-def test_store_urls(text: str, expected: tuple[str, str, str, str | None]) -> None:
+def test_store_urls(text: str, expected: tuple[str, str, str, str | None, int]) -> None:
     url = StoreUrl.parse(text)
-    assert (url.scheme, url.dsn, url.database, url.cluster) == expected
+    assert (url.scheme, url.dsn, url.database, url.cluster, url.shards) == expected
 
 
 @pytest.mark.parametrize(
@@ -142,6 +175,12 @@ def test_store_urls(text: str, expected: tuple[str, str, str, str | None]) -> No
             "clickhouse://h/db?clutser=prod",
             "clickhouse://h/db?cluster=a'b",
             "clickhouse://h/db?cluster=",
+            "clickhouse://h/db?shards=3",
+            "clickhouse://h/db?cluster=prod&shards=0",
+            "clickhouse://h/db?cluster=prod&shards=-1",
+            "clickhouse://h/db?cluster=prod&shards=1001",
+            "clickhouse://h/db?cluster=prod&shards=",
+            "clickhouse://h/d'b?cluster=prod&shards=3",
         ),
     ],
 )

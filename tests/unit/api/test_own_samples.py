@@ -21,6 +21,8 @@ ONE, OTHER = (Series("fabric_host_risk_ratio", {"host": host}) for host in ("nod
 class Commit:
     """Takes what is written, or fails."""
 
+    is_placed = False
+
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.is_away = False
