@@ -7,6 +7,7 @@ service may be open, and it must be closed before the next.
 
 import atexit
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -34,6 +35,7 @@ from api.http.connections import Connections
 from api.http.context import Context, context_of
 from api.http.duties import EVERYTHING, Duties
 from api.http.settings import ServiceSettings
+from tests.doubles import clickhouse_shards
 from tests.stands.environment import clean_environment
 from tests.stands.ports import free_port
 
@@ -41,6 +43,8 @@ ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 180
 """A start takes two seconds; on a machine that does ten other things, more."""
 POLL_SECONDS = 0.02
+ON_SHARDS = "FABRICSCOPE_TESTS_ON_SHARDS"
+"""Set: services inside this process have a store of three shards, and all else is as it was."""
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds: float = READY_SECONDS) -> None:
@@ -221,6 +225,9 @@ def in_process(
     Tests send one request after the other, so a commit does not wait for other requests as long
     as the real service would; and they write a file whole before they ask about it.
     """
+    cluster = contextlib.ExitStack()
+    if os.environ.get(ON_SHARDS) and not store_url:
+        store_url = cluster.enter_context(clickhouse_shards.server(data / "shards"))
     copy_migrated(data, with_store=not store_url)
     inventory = Inventory(f"sqlite:///{data / INVENTORY}")
     inventory.migrate()
@@ -245,6 +252,7 @@ def in_process(
     finally:
         store.close()
         inventory.close()
+        cluster.close()
 
 
 @contextlib.contextmanager

@@ -95,6 +95,8 @@ def places_of_rows(table: str, rows: pa.Table) -> UInt32s:
     if table not in KEYS:
         raise StoreError(f"rows of {table} need the places of their series: none were given")
     host, other = KEYS[table]
+    if missing := {host, other} - {"", *rows.column_names}:
+        raise StoreError(f"insert into {table}: the rows have no column {min(missing)}")
     if host == LABELS:
         named = [dict(pairs or ()) for pairs in rows[LABELS].to_pylist()]
         numbers = rows[other].to_pylist()
