@@ -53,6 +53,7 @@ _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 _NAMED = re.compile(r"\b(CREATE TABLE IF NOT EXISTS|ALTER TABLE)\s+(\w+)(?=\s+\{\{on_cluster\}\})")
+_SETS = re.compile(r"(ALTER TABLE .*?)\s+MODIFY SETTING\s+(.*)", re.DOTALL)
 _ADDS_COLUMN = re.compile(r"\bADD\s+COLUMN\b", re.IGNORECASE)
 
 
@@ -172,6 +173,28 @@ def check_migrations(migrations: list[Migration]) -> None:
         if found := _DESTROYS.search(_COMMENT.sub("", migration.text)):
             msg = f"migration {migration.name} contains {found[0]!r}: migrations never destroy data"
             raise StoreError(msg)
+
+
+def statements_again(placement: Placement, retention_days: int) -> list[str]:
+    """What makes all tables as they are after the last migration, on nodes that lack some.
+
+    Settings of a table come in one statement, as they are in the end: on nodes that have them, those
+    of an older migration may contradict what a later one set.
+    """
+    made: list[str] = []
+    settings: dict[str, dict[str, str]] = {}
+    for migration in load_migrations():
+        for statement in migration.statements(placement, retention_days):
+            if found := _SETS.fullmatch(statement):
+                pairs = (each.split("=") for each in found[2].split(","))
+                own = settings.setdefault(" ".join(found[1].split()), {})
+                own.update((name.strip(), value.strip()) for name, value in pairs)
+            else:
+                made.append(statement)
+    for altering, own in settings.items():
+        words = ", ".join(f"{name} = {value}" for name, value in own.items())
+        made.append(f"{altering} MODIFY SETTING {words}")
+    return made
 
 
 def apply_migrations(

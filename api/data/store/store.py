@@ -31,7 +31,7 @@ from api.data.store.cluster import (
     check_cluster,
     tables_missing,
 )
-from api.data.store.migrate import Placement, apply_migrations, load_migrations
+from api.data.store.migrate import Placement, apply_migrations, statements_again
 from api.data.store.recent import Recent, SampleRows
 from api.data.store.rings import Samples
 from api.data.store.rollups import ROLLUP_TABLES, LateNotes, late_rows
@@ -353,9 +353,8 @@ class Store:
         """Make what a node lacks that was away for longer than the cluster's queue remembers."""
         if not tables_missing(self._ask_rows, self._placement):
             return
-        for migration in load_migrations():
-            for statement in migration.statements(self._placement, RETENTION_DAYS_DEFAULT):
-                self._writer.command(statement)
+        for statement in statements_again(self._placement, RETENTION_DAYS_DEFAULT):
+            self._writer.command(statement)
         if missing := tables_missing(self._ask_rows, self._placement):
             raise StoreError("; ".join(missing))
 

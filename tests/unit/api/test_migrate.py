@@ -12,6 +12,7 @@ from api.data.store.migrate import (
     apply_migrations,
     check_migrations,
     load_migrations,
+    statements_again,
 )
 from api.data.store.store import StoreUrl
 from collector.contract.errors import SettingsError, StoreError
@@ -130,6 +131,18 @@ def test_on_shards_each_table_has_rows_in_one_and_is_read_over_all_by_another() 
     assert "ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/" in local
     assert over.startswith("CREATE TABLE IF NOT EXISTS t ON CLUSTER 'prod' AS `db`.t_local")
     assert "ENGINE = Distributed('prod', 'db', 't_local')\nCOMMENT" in over
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS.values(), ids=PLACEMENTS)
+def test_what_makes_all_tables_again_sets_each_setting_once(placement: Placement) -> None:
+    statements = statements_again(placement, 30)
+    altered = [each for each in statements if each.startswith("ALTER TABLE")]
+    assert len(altered) == len({each.split()[2] for each in altered}) == 4
+    [samples] = [each for each in altered if each.split()[2] == placement.local("samples")]
+    assert "min_age_to_force_merge_seconds = 0" in samples
+    assert "min_age_to_force_merge_seconds = 600" not in samples.replace("partition_age", "")
+    assert "min_partition_age_to_force_merge_seconds = 600" in samples
+    assert sum(each.startswith("CREATE") for each in statements) == 8 * (1 + placement.is_sharded)
 
 
 def test_on_shards_a_new_column_is_one_of_both_tables_and_a_setting_of_one() -> None:
