@@ -24,7 +24,7 @@ CLUSTER_WRITE_SETTINGS: Final = {
     # In parallel, as several processes insert: one at a time is what sequential reads would need.
     "insert_quorum": "auto",
     "insert_quorum_parallel": "1",
-    "insert_quorum_timeout": "30000",
+    "insert_quorum_timeout": "10000",
     # A block that is sent again because its answer was lost is recognised by its digest, which the
     # replicas of a shard share. Inserts that the server gathers have none.
     "async_insert": "0",
@@ -130,10 +130,15 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_cluster(ask: Ask, placement: Placement) -> None:
-    """Raise StoreError, with names, unless the cluster's layout gives whole answers."""
+    """Raise StoreError, with names, unless the cluster's layout gives whole answers.
+
+    One shard is asked for no more than its configuration: no question of ours is for other nodes.
+    """
     cluster = str(placement.cluster)
     nodes = nodes_of(ask(CLUSTERS_SQL, {}), cluster)
     refuse(cluster, faults_of_nodes(nodes, placement))
+    if not placement.is_sharded:
+        return
     layout = read_layout(ask, cluster, nodes)
     refuse(cluster, [*faults_of_layout(layout)])
     refuse(cluster, faults_of_tables(tables_of(ask, placement), layout, placement))
@@ -311,15 +316,13 @@ def faults_of_tables(tables: Tables, layout: Layout, placement: Placement) -> It
             if name not in over:
                 continue
             where = f"{node.address} (shard {node.shard}): table {name}"
-            if not placement.is_sharded and engine == OVER_SHARDS:
-                yield f"{where} was made for several shards ({comment}); say how many with shards="
-            elif placement.is_sharded and engine != OVER_SHARDS:
+            if engine != OVER_SHARDS:
                 yield (
                     f"{where} was made for one shard ({engine}): questions to it would miss the "
                     "others' rows; name another database, rows of this one stay readable with "
                     "shards=1"
                 )
-            elif placement.is_sharded and comment != made_for:
+            elif comment != made_for:
                 yield (
                     f"{where} was made for another number of shards ({comment}), and there are "
                     f"{placement.shards}: rows that are sent again would stand on two; "

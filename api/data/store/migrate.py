@@ -178,8 +178,8 @@ def check_migrations(migrations: list[Migration]) -> None:
 def statements_again(placement: Placement, retention_days: int) -> list[str]:
     """What makes all tables as they are after the last migration, on nodes that lack some.
 
-    Settings of a table come in one statement, as they are in the end: on nodes that have them, those
-    of an older migration may contradict what a later one set.
+    Settings of a table come in one statement, as they are in the end: on nodes that have them,
+    those of an older migration may contradict what a later one set.
     """
     made: list[str] = []
     settings: dict[str, dict[str, str]] = {}

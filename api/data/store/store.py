@@ -343,7 +343,7 @@ class Store:
                 self._placement,
                 RETENTION_DAYS_DEFAULT,
             )
-            if self.url.cluster:
+            if self.is_sharded:
                 self._catch_up()
             for table, days in self._retention_days.items():
                 self._retain(table, days)
