@@ -124,8 +124,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Where OTLP over gRPC is taken, as 0.0.0.0:4317; the certificate and the tokens are those of
     ``listen``. Empty: over HTTP alone."""
     store: str = ""
-    """Telemetry: chdb:///path or clickhouse://user:password@host:8123/database?cluster=name.
-    Empty: chDB below ``data``."""
+    """Telemetry: chdb:///path or clickhouse://user:password@host:8123/database?cluster=name, with
+    &shards=N where the cluster has several. Empty: chDB below ``data``."""
     inventory: str = ""
     """Inventory: sqlite:///path or postgresql+psycopg://… Empty: SQLite below ``data``."""
     role: str = Role.ALL.value
