@@ -124,7 +124,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
             eventually(lambda s=service: is_known(s), "the job is known")  # type: ignore[misc]
         # Both write about the job what they found, once: their clocks stand.
         eventually(lambda: held(both[0]) == held(both[1]), "both have the same rows")
-        yield Twins(*both, start_ns // NS, asked)
+        yield Twins(both[0], both[1], start_ns // NS, asked)
 
 
 def send(service: InProcess, body: bytes) -> httpx.Response:
