@@ -169,7 +169,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     the same share. 0: unbounded, `retention_days` alone counts."""
     rollups: bool = True
     """Whether samples are rolled up into rows of five minutes and of an hour, which are kept for
-    months and answer questions about long times."""
+    months and answer questions about long times. Not on a cluster of several shards."""
     hosts_kept_days: int = 90
     """Days without a sign after which a host or switch leaves the inventory, with its devices,
     ports and cables: a quarter outlasts a repair. One that is held stays. 0: never."""

@@ -188,11 +188,6 @@ def make_audit(
     return FleetAudit(store, inventory, topologies, expectations)
 
 
-def make_engine(settings: ServiceSettings, store: Store) -> Engine:
-    aliases = load_catalog() if settings.promql_aliases else None
-    return Engine(store, Dialect(settings.promql_dialect), aliases)
-
-
 def make_cases(
     settings: ServiceSettings,
     store: Store,
@@ -298,8 +293,11 @@ def works_of(
     """Background work, in the order in which it begins and is stopped."""
     store, inventory, clock = parts.store, parts.inventory, parts.clock
     kept_days = parts.settings.retention_days.steps
-    # Whether they are made now or not: those that are there must learn of late samples.
-    store.note_late_samples()
+    # On several shards they were never made: the statements that make them have run in one engine.
+    may_roll_up = parts.settings.rollups and not store.is_sharded
+    if not store.is_sharded:
+        # Whether they are made now or not: those that are there must learn of late samples.
+        store.note_late_samples()
     rollups = RollupTask(store, parts.metrics, evaluation.lead.is_held)
     loops: dict[str, Loop] = {
         "sighting": parts.ingest.sight_remote_series,
@@ -313,7 +311,7 @@ def works_of(
         "lead": evaluation.lead.run,
         "roll": roll.run,
         "evaluator": evaluation.task.run,
-        **({"roll-ups": rollups.run} if parts.settings.rollups else {}),
+        **({"roll-ups": rollups.run} if may_roll_up else {}),
         "news": parts.changes.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,

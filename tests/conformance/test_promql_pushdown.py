@@ -14,11 +14,12 @@ import pytest
 
 from api.base.threads import Threads
 from api.data.store.store import Store, StoreUrl
-from api.promql.evaluate import FROM_EDGES, REDUCED_BY_ENGINE, SUMMED_MAX, Evaluation, Frame
+from api.promql.evaluate import FROM_EDGES, REDUCED_BY_ENGINE, Evaluation, Frame
 from api.promql.fetch import Reader, is_stale
 from api.promql.find import Found, SeriesMemory
 from api.promql.pieces import RangeCall
 from api.promql.range_functions import RANGE_FUNCTIONS
+from api.promql.rollup_rows import SUMMED_MAX
 from api.promql.values import Dialect, Grid, LabelRows, Notes, Windows
 from api.promql.windows import cut_windows, latest
 from tests.worlds.remote_write import STALE

@@ -16,9 +16,7 @@ ANY_TIME = Acceptance(0, 1 << 62)
 
 def write_own(store: Store, series: Iterable[rw.TimeSeries]) -> None:
     """Return when they are in the store."""
-    known = RemoteSeries(
-        Names(Catalog([]), accepts_alerts=True), is_placed=store.is_sharded
-    )
+    known = RemoteSeries(Names(Catalog([]), accepts_alerts=True), is_placed=store.is_sharded)
     request = decode_v1(rw.request_v1(list(series)), known, ANY_TIME)
     assert not request.refused, request.complaint
     insert_group(store, [request.write])

@@ -158,9 +158,7 @@ def test_an_alert_about_an_incident_says_what_the_incident_says() -> None:
     assert said["verdict"] == "node3's NIC is slow"
     assert said["action"] == "look at it"
     assert "1.40 s instead of 1.00 s" in said["cost"]
-    assert said["evidence_url"] == (
-        f"http://fabric.example/#/incident/{LINK.id}?show=evidence"
-    )
+    assert said["evidence_url"] == (f"http://fabric.example/#/incident/{LINK.id}?show=evidence")
     assert said["summary"] == "something"
     assert told(about, {}, "http://fabric.example") == about
 

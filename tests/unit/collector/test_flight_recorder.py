@@ -112,7 +112,7 @@ def test_a_coalesced_point_to_point_is_send_recv() -> None:
 
 def batch(number: int, **ends: object) -> list[dict[str, Any]]:
     """What PyTorch 2.11 records of one `batch_isend_irecv`: its members never end by themselves."""
-    waits = {"state": "scheduled", "time_discovered_completed_ns": None}
+    waits: dict[str, Any] = {"state": "scheduled", "time_discovered_completed_ns": None}
     waits |= {"time_discovered_started_ns": None, "p2p_seq_id": number}
     return [
         entry(profiling_name="nccl:send 1->2", is_p2p=True, **waits),
