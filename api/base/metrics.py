@@ -81,6 +81,7 @@ class ServiceMetrics:
         self.evaluation_seconds = self._histogram(
             "fabric_service_evaluation_seconds", SECONDS_BUCKETS
         )
+        self.evaluations_fenced = self._counter("fabric_service_evaluations_fenced_total")
         self.evaluation_delays = self._counter("fabric_service_evaluation_delays_total")
         self.asks = self._counter("fabric_service_asks_total")
         self.verdicts_held_back = self._counter("fabric_service_verdicts_held_back_total")

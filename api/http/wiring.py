@@ -62,10 +62,13 @@ from api.jobs.correlate.roll import RollTask, make_roll
 from api.oncall.cases.keeper import CaseKeeper, Retention
 from api.oncall.evaluate.asking import Asking
 from api.oncall.evaluate.detect import GuardedDetectors
+from api.oncall.evaluate.members import HEALTH, NOTICES, ROLL, WATCH
 from api.oncall.evaluate.parts import Evaluation, make_evaluation
 from api.oncall.explain.explainer import Explainer
 from api.oncall.notify.task import Notifying
+from api.oncall.rules.elsewhere import GroupsElsewhere
 from api.oncall.rules.explain import explain_by_incidents, with_dashboards
+from api.oncall.rules.leads import GroupLeads
 from api.oncall.rules.parts import Rules, make_rules
 from api.oncall.rules.task import Hooks
 from api.oncall.rules.watch import SelfWatch
@@ -94,21 +97,25 @@ def wire(
         inventory, clock, file=settings.topology_file, plan=settings.topology_plan
     )
     evaluation = make_judging(settings, store, inventory, topologies, ingest, metrics, clock)
-    lead = evaluation.lead
-    ingest.rollouts = rollouts = RolloutBook(inventory, metrics, clock, lead.is_held)
+    members = evaluation.members
+    leads = members.leads
+    is_watching = leads[WATCH].is_held
+    ingest.rollouts = rollouts = RolloutBook(inventory, metrics, clock, is_watching)
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
-    acting = make_acting(settings.policy_file, inventory, board, lead, metrics, clock)
-    roll = make_roll(store, inventory, ingest.commit, metrics, clock, lead.is_held)
+    acting = make_acting(settings.policy_file, inventory, board, leads[HEALTH], metrics, clock)
+    roll = make_roll(store, inventory, ingest.commit, metrics, clock, leads[ROLL].may_insert)
     engine = make_engine(settings, store)
     passes = make_passes(inventory.keys, clock, need=settings.token_need)
-    notifying = Notifying(settings.notifier, inventory, lead, metrics, clock, passes)
+    notifying = Notifying(settings.notifier, inventory, leads[NOTICES], metrics, clock, passes)
     hooks = make_hooks(settings, inventory, notifying)
+    group_leads = GroupLeads(members.of_rules)
     rules = make_rules(
-        settings.rules, engine, inventory, lead, ingest.commit, metrics, clock, hooks
+        settings.rules, engine, inventory, group_leads, ingest.commit, metrics, clock, hooks
     )
+    notifying.elsewhere = GroupsElsewhere(inventory, group_leads, rules.shelf)
     own_rules = make_self_watch(settings, rules, notifying, metrics, clock, duties)
     watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
-    watch.bound = BytesBound(store, settings.retention_bytes, metrics, lead.is_held, clock)
+    watch.bound = BytesBound(store, settings.retention_bytes, metrics, is_watching, clock)
     ingest.budgets.tenants = tenants = Tenants(settings.tenant_limits, metrics)
     works: dict[str, Work] = {}
     context = Context(
@@ -141,7 +148,7 @@ def wire(
         page=page_files.find_page(page_files.FOLDER),
         queues=Queues(),
         supervisor=Supervisor(works, metrics),
-        wellbeing=Wellbeing(metrics.vitals, store, inventory, ingest.commit, watch, lead),
+        wellbeing=Wellbeing(metrics.vitals, store, inventory, ingest.commit, watch, members.judge),
         duties=duties,
     )
     all_works = works_of(context, ingest.feed, evaluation, roll, rules)
@@ -298,17 +305,16 @@ def works_of(
     if not store.is_sharded:
         # Whether they are made now or not: those that are there must learn of late samples.
         store.note_late_samples()
-    rollups = RollupTask(store, parts.metrics, evaluation.lead.is_held)
+    watches = evaluation.members.leads[WATCH].is_held
+    rollups = RollupTask(store, parts.metrics, evaluation.members.leads[ROLL].is_held)
     loops: dict[str, Loop] = {
         "sighting": parts.ingest.sight_remote_series,
         "inventory feed": lambda steady: feed_inventory(feed, parts.metrics, steady),
-        "port watch": lambda steady: watch_ports(
-            store, inventory, clock, evaluation.lead.is_held, steady
-        ),
+        "port watch": lambda steady: watch_ports(store, inventory, clock, watches, steady),
         "job watch": lambda steady: watch_jobs(
-            store, inventory, clock, steady, kept_days=kept_days
+            store, inventory, clock, watches, steady, kept_days=kept_days
         ),
-        "lead": evaluation.lead.run,
+        "lead": evaluation.members.run,
         "roll": roll.run,
         "evaluator": evaluation.task.run,
         **({"roll-ups": rollups.run} if may_roll_up else {}),
@@ -316,7 +322,12 @@ def works_of(
         "health": parts.health.run,
         "actions": parts.acting.task.run,
         "ghosts": lambda steady: forget_ghosts(
-            inventory, parts.metrics, clock, steady, kept_days=parts.settings.hosts_kept_days
+            inventory,
+            parts.metrics,
+            clock,
+            watches,
+            steady,
+            kept_days=parts.settings.hosts_kept_days,
         ),
         "wellbeing": lambda steady: watch_wellbeing(parts.wellbeing.disks, parts.metrics, steady),
         "memory": give_back_memory,

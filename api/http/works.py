@@ -115,6 +115,7 @@ async def forget_ghosts(
     inventory: Inventory,
     metrics: ServiceMetrics,
     clock: Callable[[], float],
+    leads: Callable[[], bool],
     steady: Steady,
     *,
     kept_days: int,
@@ -125,6 +126,8 @@ async def forget_ghosts(
     """
     while True:
         await asyncio.sleep(GHOSTS_SECONDS)
+        if not leads():
+            continue
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
         with steady.round():
             try:
@@ -183,15 +186,22 @@ async def watch_jobs(
     store: Store,
     inventory: Inventory,
     clock: Callable[[], float],
+    leads: Callable[[], bool],
     steady: Steady,
     *,
     kept_days: int,
 ) -> None:
-    """A job that has ended is kept as long as the steps that it made."""
+    """A job that has ended is kept as long as the steps that it made.
+
+    Of several processes one watches: all would read the same and write the same.
+    """
     watch = JobWatch(store, inventory)
     forgotten_s = clock()
     while True:
         await asyncio.sleep(JOBS_SECONDS)
+        if not leads():
+            watch = JobWatch(store, inventory)  # another goes on, from what is in the inventory
+            continue
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
         is_well = False
         with steady.round():

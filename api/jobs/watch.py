@@ -1,8 +1,8 @@
 """Keeps the inventory's jobs in step with the records and events that arrive.
 
 Every few seconds it reads the members of communicators since the last look from the store, adds
-them to its memory, and, if any is new, infers the jobs again (`api.jobs.infer`). Each service
-process does so by itself: all of them find the same, and what they write is a join.
+them to its memory, and, if any is new, infers the jobs again (`api.jobs.infer`). One process does
+so; two that overlap for a moment find the same, and what they write is a join.
 """
 
 from __future__ import annotations

@@ -91,6 +91,7 @@ def test_the_schema_can_go_back_and_forth(url: str) -> None:
             "incident_work",
             "incidents",
             "job_hosts",
+            "job_looks",
             "job_ranks",
             "jobs",
             "leases",

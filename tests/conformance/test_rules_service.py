@@ -20,6 +20,7 @@ from api.http.settings import ServiceSettings
 from api.oncall.evaluate.lead import LEASE_SECONDS, Lead
 from api.oncall.rules.answer import RuleBook, Wanted
 from api.oncall.rules.evaluate import Asker, Moment, RuleEvaluator
+from api.oncall.rules.leads import GroupLeads
 from api.oncall.rules.shelf import FileState, Shelf
 from api.oncall.rules.task import Hooks, RuleTask
 from api.promql.engine import Engine
@@ -108,7 +109,7 @@ class Process:
             self.answers,
             RuleEvaluator(self.answers, {}, ""),
             inventory,
-            self.lead,
+            GroupLeads([self.lead]),
             self.writes,
             self.metrics,
             self.clock,

@@ -26,6 +26,7 @@ from api.base.metrics import ServiceMetrics
 from api.http.settings import ServiceSettings
 from api.oncall.evaluate.lead import Lead
 from api.oncall.rules.build import write_pack
+from api.oncall.rules.leads import GroupLeads
 from api.oncall.rules.parts import Rules, make_rules
 from api.oncall.rules.task import aligned_ns
 from api.promql.engine import Engine
@@ -120,7 +121,13 @@ def rules_of(service: SimulatedService, rules_dir: Path) -> tuple[Rules, Lead]:
     settings = ServiceSettings(rules_pack=False, rules_dir=str(rules_dir))
     engine = Engine(service.store, Dialect.PROMETHEUS_3, load_catalog())
     made = make_rules(
-        settings.rules, engine, service.inventory, lead, service.commit, metrics, service.clock
+        settings.rules,
+        engine,
+        service.inventory,
+        GroupLeads([lead]),
+        service.commit,
+        metrics,
+        service.clock,
     )
     return made, lead
 

@@ -35,6 +35,7 @@ from api.http.settings import ServiceSettings
 from api.oncall.evaluate.series import FoundSeries
 from api.oncall.rules.build import write_pack
 from api.oncall.rules.explain import explain_by_incidents
+from api.oncall.rules.leads import GroupLeads
 from api.oncall.rules.parts import make_rules
 from api.oncall.rules.task import Hooks
 from api.promql.engine import Engine
@@ -215,7 +216,7 @@ class Desk:
             settings.rules,
             Engine(service.store, Dialect.PROMETHEUS_3, load_catalog()),
             service.inventory,
-            self._evaluator.lead,
+            GroupLeads([self._evaluator.lead]),
             service.commit,
             metrics,
             service.clock,

@@ -25,7 +25,8 @@ from api.base.limits import (
 )
 from api.data.inventory.database import Part, before_nul, delete_past, table_of
 from api.data.inventory.health import HOLDS, KeptHold, end_holds, find_hold, put_hold, unix_ns
-from api.data.inventory.incidents import is_holder, moment_of
+from api.data.inventory.incidents import moment_of
+from api.data.inventory.leases import is_holder
 from api.data.inventory.sightings import is_name
 from api.data.inventory.tables import ActionRow
 from collector.contract.errors import InventoryError

@@ -12,7 +12,7 @@ from sqlalchemy.sql.expression import bindparam
 
 from api.base.limits import ALERTS_MAX, RULE_GROUPS_MAX
 from api.data.inventory.database import Part, execute_all, table_of, upsert
-from api.data.inventory.incidents import is_holder
+from api.data.inventory.leases import is_holder
 from api.data.inventory.tables import AlertRow, RuleGroupRow
 
 ALERTS: Final = table_of(AlertRow)
@@ -65,6 +65,18 @@ class AlertTables(Part):
             connection.execute(delete(ALERTS).where(ALERTS.c.rule_group == rule_group))
             connection.execute(delete(GROUPS).where(GROUPS.c.rule_group == rule_group))
         return True
+
+    def groups(self) -> list[KeptGroup]:
+        query = select(GROUPS).order_by(*GROUPS.primary_key).limit(RULE_GROUPS_MAX)
+        return self._database.rows("list groups", query, KeptGroup)
+
+    def of_groups(self, names: Sequence[str]) -> list[KeptAlert]:
+        """The alerts of these groups, by key."""
+        if not names:
+            return []
+        wanted = select(ALERTS).where(ALERTS.c.rule_group.in_(names))
+        query = wanted.order_by(*ALERTS.primary_key).limit(ALERTS_MAX)
+        return self._database.rows("list alerts", query, KeptAlert)
 
     def standing(self) -> tuple[list[KeptGroup], list[KeptAlert]]:
         """All groups and all alerts, each by key, as they were at one moment."""

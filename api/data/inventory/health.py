@@ -32,7 +32,8 @@ from api.base.limits import (
 )
 from api.data.inventory.database import Part, append, before_nul, table_of
 from api.data.inventory.ghosts import is_ghost
-from api.data.inventory.incidents import is_holder, moment_of
+from api.data.inventory.incidents import moment_of
+from api.data.inventory.leases import is_holder
 from api.data.inventory.links import LOOK_BACK
 from api.data.inventory.records import HostRole
 from api.data.inventory.sightings import is_name

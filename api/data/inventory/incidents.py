@@ -1,4 +1,4 @@
-"""Incidents and their news, and the lease of the one process that writes them."""
+"""Incidents and their news."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, delete, or_, select, update
+from sqlalchemy import Connection, delete, or_, select
 
 from alerts.judge.incident import KEPT_MAX, Change, Incident, IncidentState
 from api.base.limits import (
@@ -27,24 +27,15 @@ from api.data.inventory.database import (
     table_of,
     upsert,
 )
+from api.data.inventory.leases import is_holder, note_done
 from api.data.inventory.sightings import is_name
-from api.data.inventory.tables import IncidentChangeRow, IncidentNameRow, IncidentRow, LeaseRow
+from api.data.inventory.tables import IncidentChangeRow, IncidentNameRow, IncidentRow
 from collector.contract.units import NS
 from collector.contract.verdict import Cause
 
 INCIDENTS: Final = table_of(IncidentRow)
 NAMES: Final = table_of(IncidentNameRow)
 CHANGES: Final = table_of(IncidentChangeRow)
-LEASES: Final = table_of(LeaseRow)
-
-
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that does a task, until when, and when the task was last completed."""
-
-    task: str
-    holder: str
-    until: dt.datetime
-    done_at: dt.datetime | None
 
 
 class Numbered(msgspec.Struct, frozen=True):
@@ -64,46 +55,6 @@ class IncidentQuery(msgspec.Struct, frozen=True, kw_only=True):
     switch: str | None = None
     since: dt.datetime | None = None
     """Seen then, or later."""
-
-
-class LeaseTables(Part):
-    """Tasks that one process does at a time.
-
-    Moments are the calling process' own; a clock that is wrong by more than a lease makes two
-    processes take it from each other, and the inventory then refuses writes of all but the holder.
-    """
-
-    def take(
-        self,
-        task: str,
-        holder: str,
-        now: dt.datetime,
-        until: dt.datetime,
-        *,
-        by_force: bool = False,
-    ) -> bool:
-        """Take a task or keep it; False if another process has it and its lease has not ended."""
-        with self._database.writing("take a lease") as connection:
-            insert = insert_into(connection, LEASES)
-            old, new = LEASES.c, insert.excluded
-            may = or_(old.holder == new.holder, old.until <= now)
-            connection.execute(
-                insert.on_conflict_do_update(
-                    index_elements=[LEASES.c.task],
-                    set_={"holder": new.holder, "until": new.until},
-                    where=None if by_force else may,
-                ),
-                [{"task": task, "holder": holder, "until": until, "done_at": None}],
-            )
-            return connection.scalar(select(old.holder).where(old.task == task)) == holder
-
-    def release(self, task: str, holder: str, now: dt.datetime) -> None:
-        is_own = (LEASES.c.task == task, LEASES.c.holder == holder)
-        self._database.execute("release a lease", update(LEASES).where(*is_own).values(until=now))
-
-    def get(self, task: str) -> Lease | None:
-        query = select(LEASES).where(LEASES.c.task == task)
-        return next(iter(self._database.rows("look up a lease", query, Lease)), None)
 
 
 class IncidentTables(Part):
@@ -129,8 +80,7 @@ class IncidentTables(Part):
             write_names(connection, rows)
             write_changes(connection, changes)
             forget(connection, now)
-            done = update(LEASES).where(LEASES.c.task == task).values(done_at=now)
-            connection.execute(done)
+            note_done(connection, task, now)
         return True
 
     # --- asking --------------------------------------------------------------------------------
@@ -187,12 +137,6 @@ class IncidentTables(Part):
 
 
 # --- rows ---------------------------------------------------------------------------------------
-
-
-def is_holder(connection: Connection, task: str, holder: str) -> bool:
-    """Whether a task is a process' own. Its row is locked until the transaction ends."""
-    query = select(LEASES.c.holder).where(LEASES.c.task == task).with_for_update()
-    return connection.scalar(query) == holder
 
 
 def moment_of(time_ns: int) -> dt.datetime:

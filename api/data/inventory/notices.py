@@ -43,7 +43,8 @@ from api.data.inventory.database import (
     table_of,
     upsert,
 )
-from api.data.inventory.incidents import is_holder, moment_of
+from api.data.inventory.incidents import moment_of
+from api.data.inventory.leases import is_holder
 from api.data.inventory.records import NoticeState
 from api.data.inventory.sightings import is_name
 from api.data.inventory.tables import NoticeRow, SilenceRow, TalkRow

@@ -47,10 +47,11 @@ from api.data.inventory.database import (
 from api.data.inventory.feedback import FeedbackTables
 from api.data.inventory.ghosts import is_ghost
 from api.data.inventory.health import HOLDS, HealthTables
-from api.data.inventory.incidents import IncidentTables, LeaseTables
+from api.data.inventory.incidents import IncidentTables
 from api.data.inventory.job_sightings import write_job_sightings
 from api.data.inventory.jobs import JobTables
 from api.data.inventory.keys import KeyTables
+from api.data.inventory.leases import LeaseTables
 from api.data.inventory.link_rows import write_links
 from api.data.inventory.links import LinkTables
 from api.data.inventory.merge import Key, Seen, Stamped, Tally, Things, join

@@ -272,7 +272,11 @@ class IncidentChangeRow(Base):
 
 
 class LeaseRow(Base):
-    """The process that does a task which only one may do, and until when its lease lasts."""
+    """The process that does a task which only one may do, and until when its lease lasts.
+
+    ``epoch`` grows with each new holder. ``samples_until``: unix nanoseconds by the holder's clock,
+    the last moment for which it may write samples; the next holder begins behind it.
+    """
 
     __tablename__ = "leases"
 
@@ -280,6 +284,20 @@ class LeaseRow(Base):
     holder: Mapped[str]
     until: Mapped[datetime]
     done_at: Mapped[datetime | None]
+    since: Mapped[datetime | None]
+    epoch: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    samples_until: Mapped[int] = mapped_column(BigInteger, server_default="0")
+
+
+class JobLookRow(Base):
+    """What an evaluator that does not judge saw when it last looked at a job."""
+
+    __tablename__ = "job_looks"
+
+    job: Mapped[str] = mapped_column(NAME, primary_key=True)
+    holder: Mapped[str]
+    looked_ns: Mapped[int] = mapped_column(BigInteger)
+    is_quiet: Mapped[bool]
 
 
 # --- alerts -------------------------------------------------------------------------------------

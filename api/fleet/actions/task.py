@@ -27,7 +27,7 @@ from api.data.inventory.repository import Inventory
 from api.fleet.actions.policy import PolicyFile
 from api.fleet.health.answers import Fleet
 from api.fleet.health.board import HealthMonitor
-from api.oncall.evaluate.lead import EVALUATOR, Lead
+from api.oncall.evaluate.lead import Lead
 from collector.contract.errors import InventoryError
 from collector.contract.units import NS
 
@@ -126,7 +126,7 @@ class ActionTask:
                 begun,
                 records.changed,
                 {each.id: each for each in known},
-                task=EVALUATOR,
+                task=self._lead.task,
                 holder=self._lead.holder,
                 now=moment_of(now_ns),
             )

@@ -34,7 +34,7 @@ from api.fleet.health.answers import Asked, Body, Fleet, HostEntry, reasons_of
 from api.fleet.health.evidence import Evidence
 from api.fleet.health.series import HealthSeries
 from api.oncall.evaluate.changes import Hub
-from api.oncall.evaluate.lead import EVALUATOR, Lead
+from api.oncall.evaluate.lead import Lead
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.units import NS
 
@@ -201,6 +201,8 @@ class HealthMonitor:
     async def _write_series(self, fleet: Fleet, now_s: float) -> None:
         if not self._lead.is_held() or 0 <= now_s - self._series_s < SERIES_SECONDS:
             return
+        if not self._lead.may_write(round(now_s * NS)):
+            return  # the holder before may have written this moment
         self._series_s = now_s
         left_out = self._series.left_out
         samples = self._series.samples(round(now_s * NS), fleet.hosts.values())
@@ -322,7 +324,7 @@ class HealthMonitor:
         self._is_behind = len(turns) > HEALTH_TURNS_A_ROUND_MAX
         return bool(turns) and self._inventory.health.keep_turns(
             turns[:HEALTH_TURNS_A_ROUND_MAX],
-            task=EVALUATOR,
+            task=self._lead.task,
             holder=self._lead.holder,
             now=moment_of(now_ns),
         )

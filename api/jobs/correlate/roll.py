@@ -61,7 +61,10 @@ log = logging.getLogger(__name__)
 
 
 class RollTask:
-    """Rolls only while ``leads()``: two would write the same series. ``clock``: unix seconds."""
+    """Rolls only while ``leads()``: two would write the same series. ``clock``: unix seconds.
+
+    ``leads`` must hold for as long as an insert takes: a stretch is written once.
+    """
 
     def __init__(
         self,
@@ -115,6 +118,8 @@ class RollTask:
         count = 0
         while self._rolled_s + ROLL_SECONDS <= due_s and self._leads():
             samples = await self._rolled(self._rolled_s)
+            if not self._leads():
+                break  # another may roll this stretch by now
             await self._own.write(samples)
             self._metrics.rolled.inc(len(samples))
             self._count_left_out()

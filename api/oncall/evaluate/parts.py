@@ -21,15 +21,16 @@ from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import Lead
+from api.oncall.evaluate.members import Members
 from api.oncall.evaluate.resting import Member, Resting
 from api.oncall.evaluate.rounds import Effort, Rounds
 from api.oncall.evaluate.task import EvaluateTask
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that other modules hold: the lease, the task, the book and its news."""
+    """The parts that other modules hold: the leases, the task, the book and its news."""
 
-    lead: Lead
+    members: Members
     task: EvaluateTask
     book: IncidentBook
     changes: Changes
@@ -73,11 +74,13 @@ def make_evaluation(  # noqa: PLR0913 - the parts that it consists of
     asking: Asking | None = None,
 ) -> Evaluation:
     pulse = metrics.vitals.inventory
-    lead = Lead(inventory, clock, is_alone=is_alone, pulse=pulse, trusted=trusted)
+    members = Members(inventory, clock, is_alone=is_alone, pulse=pulse, trusted=trusted)
+    lead = members.judge
+    metrics.watch("fabric_service_evaluators", lambda: float(len(members.settled)))
     metrics.watch("fabric_service_inventory_up", lambda: float(not pulse.failing_s))
     rounds = make_rounds(store, inventory, topologies, lead, metrics, asking=asking)
     return Evaluation(
-        lead=lead,
+        members=members,
         task=EvaluateTask(rounds, lead, store, own, metrics, clock),
         book=IncidentBook(inventory, store),
         changes=Changes(inventory, metrics),

@@ -21,7 +21,7 @@ from api.jobs.correlate.windows import RECORDS_MAX
 from api.oncall.evaluate.arrivals import Arrivals, Arrived, NotJudged
 from api.oncall.evaluate.asking import Asking
 from api.oncall.evaluate.detect import GuardedDetectors
-from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
+from api.oncall.evaluate.lead import Lead, moment
 from api.oncall.evaluate.resting import Resting
 from collector.contract.errors import InventoryError
 from collector.contract.units import NS
@@ -196,7 +196,7 @@ class Rounds:
             is_kept = self._inventory.incidents.keep(
                 news,
                 after.changes,
-                task=EVALUATOR,
+                task=self._lead.task,
                 holder=self._lead.holder,
                 now=moment(now_ns / NS),
             )

@@ -10,8 +10,11 @@ from alerts.judge.incident import Incident
 from alerts.rulebook.inhibit import SCOPE_LABEL, covered_by
 from alerts.rulebook.model import FIRST_INCIDENT_LABEL
 from api.data.store.rollups import STALE_BITS
+from api.data.store.store import Store
 from api.oncall.evaluate.arrivals import NotJudged
+from collector.contract.identity import metric_id
 from collector.contract.model import Sample, Series
+from collector.contract.units import NS, NS_PER_MS
 from collector.contract.verdict import Culprit
 
 FINDING_SERIES_MAX = 500
@@ -23,12 +26,52 @@ INCIDENT_JOBS_MAX = 10
 STALE: float = struct.unpack("<d", struct.pack("<Q", STALE_BITS))[0]
 
 
+LIVE_SECONDS = 300
+"""For so long a query shows a series that has no stale marker."""
+LIVE_SERIES_MAX = 10_000
+NAMES = (
+    "fabric_finding",
+    "fabric_incident",
+    "fabric_incident_lost_seconds_total",
+    "fabric_incident_lost_gpu_seconds_total",
+    "fabric_incident_victim",
+    "fabric_job_not_judged_ratio",
+)
+"""The series that are written here."""
+LIVE_SQL = f"""
+    SELECT DISTINCT metric_name, labels FROM series
+    WHERE metric_name IN {{names:Array(String)}} AND series IN (
+        SELECT series FROM samples
+        WHERE metric IN {{metrics:Array(UInt32)}}
+          AND time > fromUnixTimestamp64Milli({{from_ms:Int64}})
+        GROUP BY series
+        HAVING reinterpretAsUInt64(argMax(value, time)) != {STALE_BITS}
+    )
+    LIMIT {LIVE_SERIES_MAX}
+"""  # noqa: S608 - our words
+
+
+def read_live(store: Store, now_ns: int) -> set[Series]:
+    """The series that another process, or this one before, wrote lately and has not ended."""
+    parameters = {
+        "names": list(NAMES),
+        "metrics": [metric_id(name) for name in NAMES],
+        "from_ms": (now_ns - LIVE_SECONDS * NS) // NS_PER_MS,
+    }
+    rows = store.query(LIVE_SQL, parameters).to_pylist()
+    return {Series(row["metric_name"], dict(row["labels"])) for row in rows}
+
+
 class FoundSeries:
     """Remembers which series are live. For one task at a time."""
 
     def __init__(self) -> None:
         self._standing: set[Series] = set()
         self.left_out = 0
+
+    def adopt(self, live: set[Series]) -> None:
+        """Series of the process before: those that are over get their stale marker here."""
+        self._standing = live
 
     def samples(
         self,

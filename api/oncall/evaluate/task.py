@@ -22,7 +22,7 @@ from api.data.store.store import Store
 from api.oncall.evaluate.lead import Lead
 from api.oncall.evaluate.rounds import BrokenJudge, Incomplete, LostLead, Outcome, Rounds
 from api.oncall.evaluate.rows import RowWriter, placed
-from api.oncall.evaluate.series import FoundSeries
+from api.oncall.evaluate.series import FoundSeries, read_live
 from collector.contract.errors import InventoryError, SettingsError, StoreError
 from collector.contract.units import NS
 
@@ -50,6 +50,9 @@ class EvaluateTask:
     ) -> None:
         self._rounds = rounds
         self._lead = lead
+        self._store = store
+        self._turns = 0
+        """Of the lease: how often live series of the holder before were taken over."""
         self._writer = RowWriter(store)
         self._series = FoundSeries()
         self._own = own
@@ -134,6 +137,13 @@ class EvaluateTask:
         return outcome
 
     async def _write(self, outcome: Outcome) -> None:
+        if not self._lead.may_write(outcome.now_ns):
+            self._metrics.evaluations_fenced.inc()
+            return  # the holder before may have written this moment, or the next one does
+        if self._turns != self._lead.turns:
+            turns = self._lead.turns
+            self._series.adopt(await asyncio.to_thread(read_live, self._store, outcome.now_ns))
+            self._turns = turns
         left_out = self._writer.left_out + self._series.left_out
         verdicts = placed(outcome.verdicts, outcome.incident_of, outcome.incidents)
         await asyncio.to_thread(self._writer.write, outcome.now_ns, outcome.findings, verdicts)

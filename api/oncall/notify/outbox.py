@@ -19,7 +19,7 @@ from api.base.metrics import ServiceMetrics
 from api.base.steady import Steady
 from api.data.inventory.records import NoticeState
 from api.data.inventory.repository import Inventory
-from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
+from api.oncall.evaluate.lead import Lead, moment
 from api.oncall.notify.direct import Delivered
 from api.oncall.notify.http import RETRY_AFTER_SECONDS_MAX, Delivery, Outcome
 from api.oncall.notify.receivers import Receiver
@@ -51,8 +51,12 @@ class Outbox:
         metrics: ServiceMetrics,
         clock: Callable[[], float],
         delivered: Delivered | None = None,
+        *,
+        timeout_s: float = 0.0,
     ) -> None:
+        """``timeout_s``: how long an attempt may take."""
         self.name = name
+        self._timeout_s = timeout_s
         self._delivered = delivered or Delivered()
         self.wake = asyncio.Event()
         self._receiver = receiver
@@ -94,8 +98,13 @@ class Outbox:
 
     async def _send_due(self) -> int:
         now_s = self._clock()
-        if not self._lead.is_held():
+        # An attempt that begins now must have ended before another process may begin one.
+        if self._lead.left_s <= self._timeout_s:
             return 0
+        with self._lead.at_work():
+            return await self._send_all(now_s)
+
+    async def _send_all(self, now_s: float) -> int:
         await self._mark_settled()
         # A clock that was set back must not delay longer than a receiver may ask for.
         self._held_until_s = min(self._held_until_s, now_s + RETRY_AFTER_SECONDS_MAX)
@@ -114,7 +123,7 @@ class Outbox:
         ids = [notice.id for notice in due]
         still = await asyncio.to_thread(
             lambda: self._inventory.notices.begin_attempts(
-                ids, task=EVALUATOR, holder=self._lead.holder
+                ids, task=self._lead.task, holder=self._lead.holder
             )
         )
         wanted = [notice for notice in due if notice.id in (still or ())]

@@ -1,7 +1,8 @@
-"""The notifier: takes alerts from the evaluator, plans notices, keeps and sends them.
+"""The notifier: takes alerts from the evaluators, plans notices, keeps and sends them.
 
-Only the process that evaluates notifies. Its state is in the inventory: a process that takes over
-goes on where it stopped. Until it has evaluated a rule group, the notified state stands.
+One process plans and sends: the one with the lease of notices. Its state is in the inventory: a
+process that takes over goes on where it stopped. Alerts of rule groups that other processes
+evaluate it reads from the inventory. Until a rule group is evaluated, the notified state stands.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from alerts.rulebook import notices
 from alerts.rulebook.model import ALERT_NAME, Alert, Group
@@ -29,7 +31,7 @@ from api.base.metrics import ServiceMetrics
 from api.base.passes import Passes
 from api.base.steady import Steady
 from api.data.inventory.repository import Inventory
-from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
+from api.oncall.evaluate.lead import Lead, moment
 from api.oncall.notify.alertmanager import Entry, Rounds, Sender, expressions_of, with_external
 from api.oncall.notify.direct import Direct, is_own
 from api.oncall.notify.http import make_client
@@ -53,6 +55,16 @@ ALERTS_INLINE_MAX = 500
 """Alerts of a group that are prepared for Alertmanagers at once; more would hold others up."""
 
 log = logging.getLogger(__name__)
+
+
+class Elsewhere(Protocol):
+    """The alerts of rule groups that other processes evaluate."""
+
+    @property
+    def are_any(self) -> bool: ...
+
+    def look(self, *, is_first: bool) -> list[tuple[Group, Sequence[Alert], int]]:
+        """Those evaluated since the last look, or all, each with its moment (unix nanoseconds)."""
 
 
 class Book:
@@ -197,7 +209,7 @@ class Notifier:
         if made.notices or made.forgotten:
             kept = await asyncio.to_thread(
                 lambda: self._inventory.notices.keep_plan(
-                    made, task=EVALUATOR, holder=self._lead.holder, now=now
+                    made, task=self._lead.task, holder=self._lead.holder, now=now
                 )
             )
             if kept is None:
@@ -261,6 +273,10 @@ class Notifying:
         self._own_book.begin(round(clock() * NS))
         self.owned: Callable[[Alert], bool] = lambda _: False
         """Whether an alert that was judged over the store is judged by `notify_own`'s caller."""
+        self.elsewhere: Elsewhere | None = None
+        """The alerts of groups that other processes evaluate; None: there are none."""
+        self._is_new = True
+        """Whether none of them were read since this process plans."""
         self._direct: Direct | None = None
         self._rounds = Rounds(settings.external_labels, settings.interval_s)
         self._was_leading = False
@@ -280,7 +296,9 @@ class Notifying:
             parts = (inventory, lead, metrics, clock)
             self.notifier = Notifier(file, self._book, *parts, direct)
             self.outboxes = [
-                Outbox(name, receiver, *parts, direct.delivered)
+                Outbox(
+                    name, receiver, *parts, direct.delivered, timeout_s=self.tables[name].timeout_s
+                )
                 for name, receiver in receivers.items()
             ]
         self._backlogs = dict.fromkeys((each.name for each in self.outboxes), (0.0, 0.0))
@@ -297,7 +315,9 @@ class Notifying:
 
     async def notify(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
         """Returns soon, never raises: what could not be sent is sent after the next evaluation."""
-        await self._take(group, [each for each in alerts if not self.owned(each)], now_ns)
+        if self._lead.is_held():  # then those about this process come by `notify_own`
+            alerts = [each for each in alerts if not self.owned(each)]
+        await self._take(group, alerts, now_ns)
 
     async def notify_own(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
         """The same of alerts about this process, which it judged itself."""
@@ -358,19 +378,35 @@ class Notifying:
         while True:
             with steady.round():
                 self._see_lead(round(self._clock() * NS))
+                await self._hear_of_others()
                 made = await notifier.plan_once()
                 if made is not None and made.notices:
                     for outbox in self.outboxes:
                         outbox.wake.set()
                 await notifier.send_directly(self._own_book)
             await asyncio.sleep(PLAN_SECONDS)
-            if not notifier.is_impatient:
+            has_others = self.elsewhere is not None and self.elsewhere.are_any
+            if not notifier.is_impatient and not has_others:
                 try:
                     async with asyncio.timeout(QUIET_PLAN_SECONDS - PLAN_SECONDS):
                         await self._news.wait()
                 except TimeoutError:
                     pass
             self._news.clear()
+
+    async def _hear_of_others(self) -> None:
+        """Note what other processes evaluated; what cannot be read now is read the next time."""
+        if self.elsewhere is None or not self._lead.is_held():
+            return
+        look = functools.partial(self.elsewhere.look, is_first=self._is_new)
+        try:
+            found = await asyncio.to_thread(look)
+        except InventoryError:
+            return  # planning will fail, too, and says so
+        self._is_new = False
+        for group, alerts, evaluated_ns in found:
+            others = [each for each in alerts if not self.owned(each)]
+            self._book.note(group, others, evaluated_ns)
 
     async def _count_on(self, steady: Steady) -> None:
         while True:
@@ -395,4 +431,5 @@ class Notifying:
         if leads and not self._was_leading:
             self._book.begin(now_ns)
             self._rounds.forget()
+            self._is_new = True
         self._was_leading = leads

@@ -10,9 +10,9 @@ from api.base.metrics import ServiceMetrics
 from api.data.ingest.commit import GroupCommit
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
-from api.oncall.evaluate.lead import Lead
 from api.oncall.rules.answer import RuleBook
 from api.oncall.rules.evaluate import Asker, RuleEvaluator
+from api.oncall.rules.leads import GroupLeads
 from api.oncall.rules.own import OwnNumbers
 from api.oncall.rules.settings import RuleSettings
 from api.oncall.rules.shelf import Shelf
@@ -33,7 +33,7 @@ def make_rules(
     settings: RuleSettings,
     engine: Engine,
     inventory: Inventory,
-    lead: Lead,
+    leads: GroupLeads,
     commit: GroupCommit,
     metrics: ServiceMetrics,
     clock: Callable[[], float],
@@ -50,7 +50,7 @@ def make_rules(
         asker,
         evaluator,
         inventory,
-        lead,
+        leads,
         OwnSamples(commit),
         metrics,
         clock,

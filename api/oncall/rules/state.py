@@ -18,7 +18,8 @@ from api.base.limits import ALERT_BYTES_MAX
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.alerts import KeptAlert, KeptGroup
 from api.data.inventory.repository import Inventory
-from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
+from api.oncall.evaluate.lead import moment
+from api.oncall.rules.leads import GroupLeads
 from collector.contract.identity import Labels, canonical_bytes, canonical_labels
 from collector.contract.model import Series
 from collector.contract.units import NS
@@ -203,18 +204,18 @@ def recall(inventory: Inventory) -> dict[str, GroupState]:
 
 
 class Keeper:
-    """Writes states to the inventory, as long as this process leads. For any thread."""
+    """Writes states to the inventory, as long as their groups are this process'. Any thread."""
 
-    def __init__(self, inventory: Inventory, lead: Lead, metrics: ServiceMetrics) -> None:
+    def __init__(self, inventory: Inventory, leads: GroupLeads, metrics: ServiceMetrics) -> None:
         self._inventory = inventory
-        self._lead = lead
+        self._leads = leads
         self._metrics = metrics
 
     def keep(
         self, state: GroupState, alerts: Mapping[str, Iterable[Alert]], document: GroupDocument
     ) -> bool:
         """In one transaction; False, and nothing is kept, if another process leads by now."""
-        name = group_id(state.key)
+        name, lead = group_id(state.key), self._leads.of(state.key)
         after: dict[tuple[str, str], str] = {}
         for rule, some in alerts.items():
             for alert in some:
@@ -233,8 +234,8 @@ class Keeper:
             ),
             changed,
             gone,
-            task=EVALUATOR,
-            holder=self._lead.holder,
+            task=lead.task,
+            holder=lead.holder,
         )
         if is_kept:
             state.kept = after
@@ -242,8 +243,8 @@ class Keeper:
         return is_kept
 
     def forget(self, key: str) -> bool:
-        name = group_id(key)
-        return self._inventory.alerts.forget_group(name, task=EVALUATOR, holder=self._lead.holder)
+        name, lead = group_id(key), self._leads.of(key)
+        return self._inventory.alerts.forget_group(name, task=lead.task, holder=lead.holder)
 
 
 def row(group: str, key: tuple[str, str], document: str) -> KeptAlert:

@@ -1,9 +1,10 @@
-"""The task that evaluates rule groups, each at its interval, in the one process that leads.
+"""The task that evaluates rule groups, each at its interval, in the one process that it is of.
 
 A group's moments are multiples of its interval plus an offset by its name, as Prometheus has them:
 a restart keeps the rhythm, and not all groups are evaluated at once. Moments at which the
 last evaluation was still running are left out and counted. Alerts are kept in the inventory before
-receivers are notified; a process that has lost the lease meanwhile notifies none.
+receivers are notified; a process that has lost the lease meanwhile notifies none. Of several
+processes each evaluates the groups whose lease it has (`api.oncall.evaluate.members`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from api.base.threads import Threads
 from api.data.ingest.commit import Overloaded
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
-from api.oncall.evaluate.lead import Lead
 from api.oncall.rules.evaluate import (
     Asker,
     Explain,
@@ -35,6 +35,7 @@ from api.oncall.rules.evaluate import (
     is_held,
     needs,
 )
+from api.oncall.rules.leads import GroupLeads, Turn
 from api.oncall.rules.run import GroupRun, explain_all
 from api.oncall.rules.shelf import Shelf
 from api.oncall.rules.state import GroupDocument, GroupState, Keeper, StandingAlerts, recall
@@ -98,7 +99,7 @@ def aligned_ns(key: str, interval_s: float, now_ns: int) -> int:
 
 
 class RuleTask:
-    """Evaluates rules while this process leads. Belongs to the event loop. ``clock``: unix s."""
+    """Evaluates the groups that are this process'. Belongs to the event loop. ``clock``: unix s."""
 
     def __init__(  # noqa: PLR0913 - the parts that it joins
         self,
@@ -106,7 +107,7 @@ class RuleTask:
         asker: Asker,
         evaluator: RuleEvaluator,
         inventory: Inventory,
-        lead: Lead,
+        leads: GroupLeads,
         own: OwnSamples,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
@@ -118,8 +119,8 @@ class RuleTask:
         self._asker = asker
         self._evaluator = evaluator
         self._inventory = inventory
-        self._lead = lead
-        self._keeper = Keeper(inventory, lead, metrics)
+        self._leads = leads
+        self._keeper = Keeper(inventory, leads, metrics)
         # Groups that write at the same time may both write a new series' labels: no harm.
         self._own = own
         self._metrics = metrics
@@ -127,7 +128,9 @@ class RuleTask:
         self._interval_s = interval_s
         self._hooks = hooks
         self._states: dict[str, GroupState] | None = None
-        """None: another process leads, or the states have to be read again."""
+        """Of this process' groups. None: it has none, or the states have to be read again."""
+        self._held: frozenset[Turn] = frozenset()
+        """The leases that were held when the states were last read."""
         self._last_ns: dict[str, int] = {}
         """The moment of each group that was evaluated last, or was the last when it came up."""
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -166,20 +169,31 @@ class RuleTask:
             await self._end_running()  # after a bug it is started again: none must run twice
 
     async def prepare(self) -> bool:
-        """Read the states, if this process leads; whether it does."""
-        if not self._lead.is_held():
+        """Read the states, if groups are this process'; whether any are."""
+        held = self._leads.held()
+        if not held:
             self.forget()
             return False
-        if self._states is None:
-            if self._running:  # it will still write: the states are not known before
-                return False
+        if self._states is None and self._running:
+            return False  # they will still write: the states are not known before
+        if self._states is None or held != self._held:
             try:
-                self._states = await asyncio.to_thread(recall, self._inventory)
+                read = await asyncio.to_thread(recall, self._inventory)
             except (InventoryError, SettingsError) as error:
                 self._say("inventory_away", str(error))
                 return False
-            self._last_ns.clear()
+            self._adopt(read, held)
         return True
+
+    def _adopt(self, read: Mapping[str, GroupState], held: frozenset[Turn]) -> None:
+        """Go on with the groups that are this process' now, of those that it had from memory."""
+        is_of = self._leads.is_of
+        stayed = self._held & held if self._states is not None else frozenset()
+        kept = {key: one for key, one in (self._states or {}).items() if is_of(key, stayed)}
+        new = {key: one for key, one in read.items() if is_of(key, held - stayed)}
+        self._states = {**new, **kept}
+        self._last_ns = {key: last for key, last in self._last_ns.items() if is_of(key, stayed)}
+        self._held = held
 
     async def once(self) -> int:
         """Evaluate all groups that are due now, and wait for them; returns their number."""
@@ -192,17 +206,23 @@ class RuleTask:
         return len(due)
 
     def forget(self) -> None:
-        self._states = None
+        self._states, self._held = None, frozenset()
         self._last_ns.clear()
         self._metrics.vitals.rules.rest()
 
     def due(self) -> list[tuple[Group, int]]:
-        """Longest waiting first. A new group begins at its next moment, as in Prometheus."""
+        """Longest waiting first. A new group begins at its next moment, as in Prometheus.
+
+        One that another process evaluated begins at the first moment that is not that one's.
+        """
         if self._states is None:
             return []
         now_ns = round(self._clock() * NS)
         found: list[tuple[int, Group, int]] = []
         for group in self._all_groups(self._states):
+            lead = self._leads.of(group.key)
+            if not lead.is_held() or not self._leads.is_of(group.key, self._held):
+                continue
             interval_s = self.interval_of(group)
             moment_ns = aligned_ns(group.key, interval_s, now_ns)
             last_ns = self._last_ns.setdefault(group.key, moment_ns)
@@ -210,7 +230,8 @@ class RuleTask:
             if moment_ns < last_ns - interval_ns:
                 log.warning("the clock went back: %s is evaluated anew from there", group.key)
                 self._last_ns[group.key] = moment_ns
-            if moment_ns > last_ns and group.key not in self._running:
+            is_due = moment_ns > last_ns and lead.may_write(moment_ns)
+            if is_due and group.key not in self._running:
                 found.append((last_ns + interval_ns, group, moment_ns))
         found.sort(key=lambda each: each[0])
         return [(group, moment_ns) for _, group, moment_ns in found]
@@ -227,7 +248,7 @@ class RuleTask:
 
     def _begin(self) -> None:
         room = GROUPS_AT_ONCE - len(self._running)
-        if room <= 0 or not self._lead.is_held():
+        if room <= 0:
             return
         for group, moment_ns in self.due()[:room]:
             self._running[group.key] = asyncio.create_task(
@@ -273,7 +294,7 @@ class RuleTask:
             self._states = None  # the inventory may have kept it nevertheless
             self._say("inventory_away", str(error))
         except LostLead:
-            self.forget()
+            self._states = None
             self._say("lost", "another process does it")
         except (StoreError, Overloaded) as error:
             self._say("store_away", str(error))
