@@ -16,7 +16,7 @@ from api.http.context import Context
 from api.http.settings import ServiceSettings
 from api.jobs.correlate.roll import RollTask
 from api.jobs.watch import JobWatch
-from api.oncall.evaluate.lead import Lead
+from api.oncall.evaluate.members import Members
 from api.oncall.evaluate.rounds import Outcome
 from api.oncall.evaluate.task import EvaluateTask
 from api.oncall.rules import task as rule_task
@@ -52,7 +52,9 @@ class RoundByRound:
         return owner
 
     def lead(self) -> None:
-        assert self.part("lead", Lead).renew(), "this process must lead"
+        members = self.part("lead", Members)
+        members.renew()
+        assert members.judge.is_held(), "this process must lead"
 
     def evaluate(self) -> Outcome | None:
         self.lead()

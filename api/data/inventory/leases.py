@@ -79,6 +79,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     holder: str
     looked_ns: int
     is_quiet: bool
+    shape: str
+    """A digest of the job's ranks and where they run."""
 
 
 class LeaseTables(Part):

@@ -298,6 +298,7 @@ class JobLookRow(Base):
     holder: Mapped[str]
     looked_ns: Mapped[int] = mapped_column(BigInteger)
     is_quiet: Mapped[bool]
+    shape: Mapped[str]
 
 
 # --- alerts -------------------------------------------------------------------------------------

@@ -149,8 +149,11 @@ class WindowReader:
         job: str | None = None,
         is_live: bool = True,
         records_max: int = RECORDS_MAX,
+        is_wanted: Callable[[str], bool] = lambda _: True,
     ) -> Window:
         """A live window ends now and has jobs that run; any other has those that ran in it.
+
+        Jobs that are not wanted are left out.
 
         Of jobs ``at_rest`` no records are read, unless there are other ports than in the window
         before, which their paths are rows of.
@@ -159,7 +162,8 @@ class WindowReader:
         grid = grid_of(from_ns, to_ns)
         samples = read_samples(self._reader, grid)
         ports = read_ports(self._reader, built.topology, grid, samples)
-        chosen = self._jobs(from_ns, to_ns, job, is_live=is_live)
+        running = self._jobs(from_ns, to_ns, job, is_live=is_live)
+        chosen = [each for each in running if is_wanted(each)]
         dumped = read_dumped(self._store, from_ns, to_ns) if chosen else frozenset()
         events = read_window_events(self._store, from_ns, to_ns)
         dumps = [event for event in events if event.kind == DUMP]

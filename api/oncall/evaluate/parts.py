@@ -22,8 +22,9 @@ from api.oncall.evaluate.changes import Changes
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import Lead
 from api.oncall.evaluate.members import Members
-from api.oncall.evaluate.resting import Member, Resting
+from api.oncall.evaluate.resting import Looks, Member, Resting
 from api.oncall.evaluate.rounds import Effort, Rounds
+from api.oncall.evaluate.scout import Scout, Watched
 from api.oncall.evaluate.task import EvaluateTask
 
 
@@ -45,6 +46,7 @@ def make_rounds(
     *,
     see: Callable[[Window], Window] = lambda window: window,
     asking: Asking | None = None,
+    looks: Looks = lambda _: {},
 ) -> Rounds:
     """``see`` may take something away from a window, to learn what is found without it."""
     reader = WindowReader(store, inventory, topologies.at)
@@ -53,12 +55,35 @@ def make_rounds(
     def read(from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow]) -> Window:
         return see(reader.read(from_ns, to_ns, at_rest, records_max=effort.records_max))
 
+    panel, resting = GuardedDetectors(metrics), make_resting(store, looks)
+    return Rounds(read, inventory, lead, panel, metrics, effort, asking, resting)
+
+
+def make_resting(store: Store, looks: Looks = lambda _: {}) -> Resting:
     def hear(source: str, members: Sequence[Member], from_ns: int, to_ns: int) -> Records:
         names = sorted({name for name, _ in members})
         return read_members(store, Question(names, from_ns, to_ns, [source]), members)
 
-    panel, resting = GuardedDetectors(metrics), Resting(hear)
-    return Rounds(read, inventory, lead, panel, metrics, effort, asking, resting)
+    return Resting(hear, looks)
+
+
+def make_scout(
+    store: Store,
+    inventory: Inventory,
+    topologies: TopologyCache,
+    members: Members,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+) -> Scout:
+    reader = WindowReader(store, inventory, topologies.at)
+
+    def read(
+        from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow], is_own: Callable[[str], bool]
+    ) -> Window:
+        return reader.read(from_ns, to_ns, at_rest, is_wanted=is_own)
+
+    panel = GuardedDetectors(metrics)
+    return Scout(read, make_resting(store), panel, inventory, members, clock)
 
 
 def make_evaluation(  # noqa: PLR0913 - the parts that it consists of
@@ -78,10 +103,12 @@ def make_evaluation(  # noqa: PLR0913 - the parts that it consists of
     lead = members.judge
     metrics.watch("fabric_service_evaluators", lambda: float(len(members.settled)))
     metrics.watch("fabric_service_inventory_up", lambda: float(not pulse.failing_s))
-    rounds = make_rounds(store, inventory, topologies, lead, metrics, asking=asking)
+    looks = Watched(inventory, members).looks
+    rounds = make_rounds(store, inventory, topologies, lead, metrics, asking=asking, looks=looks)
+    scout = make_scout(store, inventory, topologies, members, metrics, clock)
     return Evaluation(
         members=members,
-        task=EvaluateTask(rounds, lead, store, own, metrics, clock),
+        task=EvaluateTask(rounds, lead, store, own, metrics, clock, scout),
         book=IncidentBook(inventory, store),
         changes=Changes(inventory, metrics),
     )

@@ -4,14 +4,18 @@ A look at a job reads and joins all of its records of the last minutes, which is
 round costs. A job rests while two of its ranks show the usual pace (`alerts.window.pace`), its last
 look found nothing that could become a verdict, and neither an open incident nor a finding concerns
 it: its hosts, the cables that its bytes cross, or a job beside it on one of them. It is looked at
-every REST_SECONDS nevertheless. Readings of machines are looked at in every round, with the ranks
-and paths of resting jobs, so what they say does not depend on who rests.
+every REST_SECONDS nevertheless. Where several processes evaluate, another one may do the listening
+and these looks (`api.oncall.evaluate.scout`).
+
+Readings of machines are looked at in every round, with the ranks and paths of resting jobs, so what
+they say does not depend on who rests.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b
 
 import msgspec
 
@@ -22,6 +26,7 @@ from alerts.judge.verdict import is_solid
 from alerts.window.columns import Records
 from alerts.window.model import JobWindow, Ports, Window
 from alerts.window.pace import Beat, find_beats, keeps_pace
+from api.data.inventory.leases import Look
 from collector.contract.units import NS
 from collector.contract.verdict import Culprit
 
@@ -29,11 +34,17 @@ SLIGHT = "slight_lateness"
 """Its findings are context, and become a verdict with a second witness."""
 REST_SECONDS = 30
 """How long a job is not looked at, at most: six rounds."""
+WATCHED_REST_SECONDS = 300
+"""The same of a job that another process looks at every REST_SECONDS, and finds quiet."""
 
 Member = tuple[str, int]
 """A communicator, and a rank of it."""
 Hear = Callable[[str, Sequence[Member], int, int], Records]
 """Records of some ranks: their source, the ranks, from one time to another (unix nanoseconds)."""
+
+
+Looks = Callable[[int], Mapping[str, Look]]
+"""By job: what other processes saw, for a window that ends then (unix nanoseconds)."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -53,18 +64,30 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
     looked_ns: int
     findings: tuple[Finding, ...]
     """What it found, none of which could become a verdict."""
+    shape: str
+    """As `shape_of` has it."""
 
-    def is_due(self, to_ns: int) -> bool:
+    def is_relied_on(self, look: Look | None, to_ns: int) -> bool:
+        """Whether another process' look says that it is as it was, and quiet."""
+        return (
+            look is not None
+            and look.is_quiet
+            and look.shape == self.shape
+            and not self.is_due(to_ns, WATCHED_REST_SECONDS)
+        )
+
+    def is_due(self, to_ns: int, seconds: int = REST_SECONDS) -> bool:
         """Whether it is time to look. Jobs take turns, so that rounds cost about the same."""
-        length, turn = REST_SECONDS * NS, zlib.crc32(self.job.job.encode()) % REST_SECONDS * NS
+        length, turn = seconds * NS, zlib.crc32(self.job.job.encode()) % seconds * NS
         return (to_ns + turn) // length != (self.looked_ns + turn) // length
 
 
 class Resting:
     """Knows who may rest. For one thread at a time."""
 
-    def __init__(self, hear: Hear) -> None:
+    def __init__(self, hear: Hear, looks: Looks = lambda _: {}) -> None:
         self._hear = hear
+        self._looks = looks
         self._known: dict[str, Rest] = {}
         """Jobs that may rest."""
         self._places: dict[str, Place] = {}
@@ -77,19 +100,36 @@ class Resting:
     def forget(self) -> None:
         self._known, self._places, self.jobs = {}, {}, {}
 
+    def is_quiet(self, job: str) -> bool:
+        """Whether the last look at a job found that it may rest."""
+        return job in self._known
+
     def choose(self, standing: Iterable[Incident], to_ns: int) -> Mapping[str, JobWindow]:
-        """The jobs that need no look in a window that ends then."""
-        rested = {name: one for name, one in self._known.items() if not one.is_due(to_ns)}
+        """The jobs that need no look in a window that ends then.
+
+        One that another process looks at, and does not find quiet, is not quiet here.
+        """
+        looks = self._looks(to_ns)
+        relied = {
+            name for name, one in self._known.items() if one.is_relied_on(looks.get(name), to_ns)
+        }
+        rested = {
+            name: one
+            for name, one in self._known.items()
+            if name in relied
+            or ((name not in looks or looks[name].is_quiet) and not one.is_due(to_ns))
+        }
         opened = [one for one in standing if one.is_open]
         named = {job for one in opened for job in (*one.jobs, one.verdict.culprit.job)}
         accused = {one.verdict.culprit for one in opened}
         disturbed = self._concerned(rested, named, accused)
         quiet = {name: one for name, one in rested.items() if name not in disturbed}
-        heard = self._listen(quiet.values(), to_ns)
+        own = [one for name, one in quiet.items() if name not in relied]
+        heard = self._listen(own, to_ns)
         self.jobs = {
             name: one.job
             for name, one in quiet.items()
-            if keeps_pace(one.beats, heard[one.job.source], to_ns)
+            if name in relied or keeps_pace(one.beats, heard[one.job.source], to_ns)
         }
         return self.jobs
 
@@ -157,7 +197,11 @@ class Resting:
             self._known.pop(job.job, None)
             if beats:
                 self._known[job.job] = Rest(
-                    job=job.at_rest(), beats=beats, looked_ns=window.to_ns, findings=own
+                    job=job.at_rest(),
+                    beats=beats,
+                    looked_ns=window.to_ns,
+                    findings=own,
+                    shape=shape_of(job),
                 )
         self._ports = msgspec.structs.replace(window.ports, readings={})
         running = {job.job for job in window.jobs}
@@ -167,6 +211,12 @@ class Resting:
     def carried(self) -> list[Finding]:
         """What the last looks at the resting jobs found: it stands until the next."""
         return [one for name in self.jobs for one in self._known[name].findings]
+
+
+def shape_of(job: JobWindow) -> str:
+    """A digest of the job's ranks and where they run."""
+    ranks = sorted((one.rank, one.host, one.devices, one.port) for one in job.ranks.values())
+    return blake2b(msgspec.json.encode(ranks), digest_size=8).hexdigest()
 
 
 def is_quiet(findings: Iterable[Finding]) -> bool:

@@ -1,4 +1,6 @@
-"""The evaluator's task: every few seconds, in a thread, in the one process that leads.
+"""The evaluator's task: every few seconds, in a thread, in the one process that judges.
+
+Evaluators that do not judge look at their share of the jobs instead (`api.oncall.evaluate.scout`).
 
 A round that takes long delays the next; rounds that could not begin in time are left out and
 counted, because the next one sees all of their data; and it reads fewer records (`Effort`). A store
@@ -22,6 +24,7 @@ from api.data.store.store import Store
 from api.oncall.evaluate.lead import Lead
 from api.oncall.evaluate.rounds import BrokenJudge, Incomplete, LostLead, Outcome, Rounds
 from api.oncall.evaluate.rows import RowWriter, placed
+from api.oncall.evaluate.scout import Scout
 from api.oncall.evaluate.series import FoundSeries, read_live
 from collector.contract.errors import InventoryError, SettingsError, StoreError
 from collector.contract.units import NS
@@ -47,8 +50,10 @@ class EvaluateTask:
         own: OwnSamples,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
+        scout: Scout | None = None,
     ) -> None:
         self._rounds = rounds
+        self._scout = scout
         self._lead = lead
         self._store = store
         self._turns = 0
@@ -99,6 +104,7 @@ class EvaluateTask:
         if not self._lead.is_held():
             self._rounds.forget()
             self._pulse.rest()
+            await self._look_for_judge()
             return None
         started = time.perf_counter()
         result, why = "done", ""
@@ -135,6 +141,19 @@ class EvaluateTask:
         else:
             self._pulse.succeed()
         return outcome
+
+    async def _look_for_judge(self) -> None:
+        """A share of the jobs, where another process judges."""
+        if self._scout is None:
+            return
+        why = ""
+        try:
+            await asyncio.to_thread(self._scout.look, round(self._clock() * NS))
+        except (StoreError, InventoryError, SettingsError) as error:
+            why = str(error)
+        if why and not self._is_failing:
+            log.warning("this process' jobs cannot be looked at; the judge does it: %s", why)
+        self._is_failing = bool(why)
 
     async def _write(self, outcome: Outcome) -> None:
         if not self._lead.may_write(outcome.now_ns):

@@ -28,6 +28,7 @@ def upgrade() -> None:
         sa.Column("holder", sa.Text(), nullable=False),
         sa.Column("looked_ns", sa.BigInteger(), nullable=False),
         sa.Column("is_quiet", sa.Boolean(), nullable=False),
+        sa.Column("shape", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("job", name="pk_job_looks"),
     )
 
