@@ -44,11 +44,18 @@ RETRIED = frozenset({429, 500, 502, 503, 504})
 """Statuses after which an agent sends the same batch again."""
 DRAIN_SECONDS = 90.0
 
+EPISODE_SECONDS, EPISODE_LASTS_SECONDS = 150.0, 70.0
+"""Where there are several faults: from one's begin to the next one's, and how long each lasts."""
+
 Address = tuple[str, int]
 
 
-def scenario(seed: int, fault: str, start_unix_ns: int) -> Scenario:
-    """One job on all hosts of a small cluster; where the fault strikes follows from the seed."""
+def scenario(seed: int, fault: str, start_unix_ns: int, episodes: int = 0) -> Scenario:
+    """One job on all hosts of a small cluster; where the fault strikes follows from the seed.
+
+    ``episodes``: so many faults of the kind, one after the other, each at another host; 0: one,
+    which lasts.
+    """
     random = np.random.default_rng([seed, *fault.encode()])
     quiet = Scenario(
         cluster=ClusterSpec(
@@ -75,8 +82,24 @@ def scenario(seed: int, fault: str, start_unix_ns: int) -> Scenario:
     )
     cluster = Simulation(quiet).cluster
     begun = plan(discover()[fault], cluster, random, QUIET_SECONDS + FAULT_SECONDS)
+    if episodes:
+        return replace(quiet, injections=in_turn(begun, episodes))
     lasting = replace(begun, end_s=float("inf"), strength=begun.fault.strengths[1])
     return replace(quiet, injections=(lasting,))
+
+
+def in_turn(first: Injection, episodes: int) -> tuple[Injection, ...]:
+    """The same fault at one host after the other."""
+    strength = first.fault.strengths[1]
+    made = []
+    for number in range(episodes):
+        host = (first.place.host + number) % HOSTS
+        nic = first.place.nic + (host - first.place.host) * GPUS_PER_HOST
+        begin_s = first.start_s + number * EPISODE_SECONDS
+        place = first.place._replace(host=host, nic=nic)
+        end_s = begin_s + EPISODE_LASTS_SECONDS
+        made.append(replace(first, place=place, start_s=begin_s, end_s=end_s, strength=strength))
+    return tuple(made)
 
 
 class ClockStep(HostFault):
@@ -181,13 +204,19 @@ class LiveCluster(threading.Thread):
     """The simulation in real time, from its quiet past on, and its agents."""
 
     def __init__(
-        self, seed: int, fault: str, ledger: Ledger, targets: Callable[[], Sequence[Address]]
+        self,
+        seed: int,
+        fault: str,
+        ledger: Ledger,
+        targets: Callable[[], Sequence[Address]],
+        episodes: int = 0,
     ) -> None:
         super().__init__(name="cluster", daemon=True)
         self.start_ns = time.time_ns() - round(QUIET_SECONDS * NS)
         self._start_monotonic = time.monotonic() - QUIET_SECONDS
-        self.simulation = Simulation(scenario(seed, fault, self.start_ns))
-        self.truth = self.simulation.truths()[0]
+        self.simulation = Simulation(scenario(seed, fault, self.start_ns, episodes))
+        self.truths = self.simulation.truths()
+        self.truth = self.truths[0]
         self._ledger = ledger
         self._targets = targets
         self._agents: dict[str, Agent] = {}
