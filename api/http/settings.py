@@ -376,8 +376,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise SettingsError(f"role is {self.role!r}; there are {', '.join(Role)}")
         if self.worker_count and self.role == Role.EVALUATE:
             raise SettingsError(
-                f"role is evaluate and workers {self.workers}: of any number one would evaluate;"
-                " leave workers out"
+                f"role is evaluate and workers {self.workers}: workers take requests, and this role"
+                " takes none; leave workers out, and start more services to share evaluation"
             )
         if self.otlp_grpc_listen and self.role not in {Role.ALL, Role.INGEST}:
             raise SettingsError(

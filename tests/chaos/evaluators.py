@@ -3,8 +3,8 @@
 `python -m tests.chaos.evaluators` plays ten minutes: NICs become slow one after the other, so that
 incidents open and close and are paged, and every 30 s the process that judges is killed and started
 again. Then the history is checked (`check_history`): no page twice, none lost, every acknowledged
-sample readable, verdict series without overlap, never two judges. `tests/e2e/test_evaluators.py`
-plays the same with one kill.
+sample readable, verdict series without overlap, never two judges, all news from either service.
+`tests/e2e/test_evaluators.py` plays the same with one kill.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from tests.stands.service import ServiceProcess, eventually
 
 KILL_SECONDS = 30.0
 LOOK_SECONDS = 0.5
+READ_SECONDS = 30.0
+"""How long a stream may say nothing: it speaks every fifteen seconds."""
 TAKEOVER_SECONDS = 120.0
 """A lease lasts 20 s, and machines are slow."""
 SPACING_MS_MIN = 4_000
@@ -56,8 +58,9 @@ NAMED_TWICE = """
 TWO_STATES = """
     SELECT time, alert, count() AS times FROM (
         SELECT DISTINCT time, labels['alertstate'] AS state,
-               arrayFilter(one -> one.1 != 'alertstate', arrayZip(mapKeys(labels), mapValues(labels)))
-               AS alert
+               arrayFilter(
+                   one -> one.1 != 'alertstate', arrayZip(mapKeys(labels), mapValues(labels))
+               ) AS alert
         FROM (SELECT time, series FROM samples FINAL WHERE NOT isNaN(value)) AS numbers
         INNER JOIN (
             SELECT DISTINCT series, labels FROM series WHERE metric_name = 'ALERTS'
@@ -82,6 +85,8 @@ class History:
     rounds: int = 0
     """Moments at which verdict series were written."""
     closest_ms: int = 0
+    live: int = 0
+    """News that each service sent to who follows it."""
     tally: Tally = field(default_factory=Tally)
 
     def text(self) -> str:
@@ -93,7 +98,8 @@ class History:
             f"rows acknowledged: {self.tally.acknowledged:,}, stored: {self.tally.stored:,}\n"
             f"incidents: {self.incidents}, reopened {self.reopened} times; pages: {self.firing}, "
             f"ends: {self.resolved}, sent again under their id: {self.sent_again}\n"
-            f"moments of verdict series: {self.rounds}, closest {self.closest_ms / 1e3:.1f} s"
+            f"moments of verdict series: {self.rounds}, closest {self.closest_ms / 1e3:.1f} s; "
+            f"live events from each service: {self.live}"
         )
 
 
@@ -150,6 +156,40 @@ class Killer(threading.Thread):
         return found
 
 
+class Follower(threading.Thread):
+    """Follows the live events of one service as a browser does: it comes back where it was."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        super().__init__(name="follower", daemon=True)
+        self._url = f"{service.url}/v1/live"
+        self._ends = threading.Event()
+        self._last = "0"
+        self.numbers: list[int] = []
+
+    def run(self) -> None:
+        while not self._ends.is_set():
+            with contextlib.suppress(httpx.HTTPError):
+                self._follow()
+            self._ends.wait(LOOK_SECONDS)
+
+    def _follow(self) -> None:
+        headers, number = {"Last-Event-ID": self._last}, ""
+        with httpx.stream("GET", self._url, headers=headers, timeout=READ_SECONDS) as answer:
+            if answer.status_code != 200:
+                return
+            for line in answer.iter_lines():
+                if line.startswith("id: "):
+                    number = line.removeprefix("id: ")
+                elif line.startswith("event: ") and line != "event: ready" and number:
+                    self.numbers.append(int(number))
+                    self._last, number = number, ""
+                if self._ends.is_set():
+                    return
+
+    def end(self) -> None:
+        self._ends.set()
+
+
 @contextlib.contextmanager
 def two_services(folder: Path, pager: str) -> Iterator[tuple[list[ServiceProcess], str, str]]:
     """Two that run, and the addresses of their store and inventory."""
@@ -178,6 +218,9 @@ def play(
         targets = [("127.0.0.1", service.port) for service in services]
         cluster = LiveCluster(seed, "slow_nic", ledger, lambda: targets, episodes)
         cluster.start()
+        followers = [Follower(service) for service in services]
+        for follower in followers:
+            follower.start()
         try:
             eventually(lambda: any(map(leads, services)), "a judge", TAKEOVER_SECONDS)
             killer = Killer(services, kills, every_s, history)
@@ -187,9 +230,12 @@ def play(
                 raise killer.error
             with opened(store_url, inventory) as (_, read):
                 settle(read, ledger, is_over=bool(episodes))
-            cluster.end()
+                cluster.end()
+                check_live(followers, read, history)
         finally:
             cluster.abandon()
+            for follower in followers:
+                follower.end()
         for service in services:
             assert service.stop() == 0
         with opened(store_url, inventory) as (store, read):
@@ -212,6 +258,23 @@ def settle(inventory: Inventory, ledger: Ledger, *, is_over: bool) -> None:
         )
 
     eventually(is_told, "a page of every incident, and of its end", VERDICT_SECONDS)
+
+
+def check_live(followers: Sequence[Follower], inventory: Inventory, history: History) -> None:
+    """Each service sends all news, in order and once, whichever process judged."""
+
+    def numbers() -> list[int]:
+        return [one.number for one in inventory.incidents.changes(0)]
+
+    for follower in followers:
+        eventually(
+            lambda follower=follower: len(follower.numbers) >= len(numbers()),  # type: ignore[misc]
+            f"all news from {follower._url}",
+            VERDICT_SECONDS,
+        )
+        wanted = numbers()
+        assert follower.numbers[: len(wanted)] == wanted, f"{follower.numbers} of {wanted}"
+    history.live = len(numbers())
 
 
 def check_history(

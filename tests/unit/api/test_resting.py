@@ -10,7 +10,8 @@ from alerts.finding import Finding
 from alerts.judge.incident import Incident, advance
 from alerts.window.columns import Records
 from alerts.window.model import JobWindow, Rank, Window
-from api.oncall.evaluate.resting import REST_SECONDS, Resting
+from api.data.inventory.leases import Look
+from api.oncall.evaluate.resting import REST_SECONDS, Resting, shape_of
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit
 from tests.worlds.incidents import slow_link, straggler
@@ -41,7 +42,8 @@ class Stand:
         self.window = msgspec.structs.replace(whole, jobs=self.jobs)
         # Learned before the last steps, which are the ones that may be slow.
         early = [msgspec.structs.replace(one, **cut(one, STEPS - 12)) for one in self.jobs]
-        self.resting = Resting(self.hear)
+        self.looks: dict[str, Look] = {}
+        self.resting = Resting(self.hear, lambda _: self.looks)
         self.learn(msgspec.structs.replace(self.window, jobs=early))  # 12 s behind
         self.asked: list[tuple[str, int]] = []
 
@@ -116,6 +118,31 @@ def test_all_rest_while_they_keep_their_pace_and_are_looked_at_in_time() -> None
 
 def test_a_job_that_loses_its_pace_is_looked_at() -> None:
     assert Stand(slow=0.03).rested() == []
+
+
+def test_a_job_that_another_process_finds_quiet_is_not_listened_to() -> None:
+    stand = Stand()
+    stand.looks = {one.job: look_at(one) for one in stand.jobs}
+    stand.asked = []
+    assert stand.rested() == [*NAMES]
+    assert stand.asked == []
+    assert stand.rested(later_s=REST_SECONDS / 2 + 1) == [*NAMES], "the other looks at it in time"
+
+
+def test_what_another_process_saw_ends_a_rest() -> None:
+    stand = Stand()
+    alone, first, second = stand.jobs
+    moved = msgspec.structs.replace(look_at(second), shape="other ranks")
+    stand.looks = {"alone": look_at(alone, is_quiet=False), "second": moved}
+    assert stand.rested() == ["first", "second"], "one that moved is listened to here"
+    assert stand.rested(later_s=REST_SECONDS / 2 + 1) == [], "and looked at"
+    stand.looks = {"first": look_at(first)}
+    accused = incident(Culprit(host="node0"), "other")
+    assert stand.rested((accused,)) == ["alone", "second"], "an incident counts more than a note"
+
+
+def look_at(one: JobWindow, *, is_quiet: bool = True) -> Look:
+    return Look(job=one.job, holder="other", looked_ns=0, is_quiet=is_quiet, shape=shape_of(one))
 
 
 def test_what_concerns_a_job_or_its_neighbour_is_looked_at() -> None:
