@@ -27,7 +27,7 @@ class Pulse:
         self._succeeded: float | None = None
         self._failing_since: float | None = None
         self.succeeded_s = 0.0
-        """When it last succeeded, unix seconds; 0: not since this process started."""
+        """When it last succeeded, unix seconds; 0: not since this process took the work up."""
         self.why = ""
         """Why it last failed."""
 
@@ -46,6 +46,7 @@ class Pulse:
         """It is another process' work now: neither late nor failing."""
         self._began = self._vitals.steady()
         self._succeeded = self._failing_since = None
+        self.succeeded_s = 0.0
 
     @property
     def failing_s(self) -> float:

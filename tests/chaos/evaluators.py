@@ -229,7 +229,7 @@ def play(
             if killer.error is not None:
                 raise killer.error
             with opened(store_url, inventory) as (_, read):
-                settle(read, ledger, is_over=bool(episodes))
+                settle(read, ledger)
                 cluster.end()
                 check_live(followers, read, history)
         finally:
@@ -243,21 +243,23 @@ def play(
     return history
 
 
-def settle(inventory: Inventory, ledger: Ledger, *, is_over: bool) -> None:
-    """Wait until all that is to be paged was; ``is_over``: until all incidents have closed, too."""
+def settle(inventory: Inventory, ledger: Ledger) -> None:
+    """Wait until every incident is paged, and the end of each that has ended."""
 
-    def is_told() -> bool:
+    def untold() -> list[str]:
         found, told = read_incidents(inventory), ledger.pages()
-        is_closed = not any(one.is_open for one in found) or not is_over
-        ended = [one for one in found if not one.is_open]
-        return (
-            bool(found)
-            and is_closed
-            and all(told.get(one.id, {}).get("firing") for one in found)
-            and all(told.get(one.id, {}).get("resolved") for one in ended)
-        )
+        missing = [
+            f"{one.id} ({one.state}): {word}"
+            for one in found
+            for word in ("firing", "resolved")
+            if not told.get(one.id, {}).get(word) and (word == "firing" or not one.is_open)
+        ]
+        return missing if found else ["any incident"]
 
-    eventually(is_told, "a page of every incident, and of its end", VERDICT_SECONDS)
+    deadline = time.monotonic() + VERDICT_SECONDS
+    while missing := untold():
+        assert time.monotonic() < deadline, f"not within {VERDICT_SECONDS} s: {missing}"
+        time.sleep(LOOK_SECONDS)
 
 
 def check_live(followers: Sequence[Follower], inventory: Inventory, history: History) -> None:
@@ -327,11 +329,18 @@ def main(words: Sequence[str], say: Callable[[str], object] = sys.stdout.write) 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=4)
+    parser.add_argument("--folder", type=Path, help="where logs and data stay; must not exist")
     chosen = parser.parse_args(words)
     kills = max(1, round(chosen.minutes * 60 / KILL_SECONDS))
     episodes = max(1, round(chosen.minutes * 60 / 150))
-    with tempfile.TemporaryDirectory(prefix="fs-evaluators-") as folder:
-        history = play(Path(folder), kills=kills, episodes=episodes, seed=chosen.seed)
+    with contextlib.ExitStack() as stack:
+        folder = chosen.folder
+        if folder is None:
+            made = tempfile.TemporaryDirectory(prefix="fs-evaluators-")
+            folder = Path(stack.enter_context(made))
+        else:
+            folder.mkdir(parents=True)
+        history = play(folder, kills=kills, episodes=episodes, seed=chosen.seed)
     say(history.text() + "\n")
     return 0
 
