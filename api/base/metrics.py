@@ -81,7 +81,6 @@ class ServiceMetrics:
         self.evaluation_seconds = self._histogram(
             "fabric_service_evaluation_seconds", SECONDS_BUCKETS
         )
-        self.evaluations_fenced = self._counter("fabric_service_evaluations_fenced_total")
         self.evaluation_delays = self._counter("fabric_service_evaluation_delays_total")
         self.asks = self._counter("fabric_service_asks_total")
         self.verdicts_held_back = self._counter("fabric_service_verdicts_held_back_total")
@@ -129,6 +128,7 @@ class ServiceMetrics:
         self.notify_errors = self._counter("fabric_service_notify_errors_total")
 
     def _count_reads_and_cases(self) -> None:
+        self.evaluations_fenced = self._counter("fabric_service_evaluations_fenced_total")
         self.cases = self._counter("fabric_service_cases_total")
         self.cases_dropped = self._counter("fabric_service_cases_dropped_total")
         self.recent_reads = self._counter("fabric_service_recent_reads_total")

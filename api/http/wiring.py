@@ -93,9 +93,7 @@ def wire(
     ingest.trusted = TrustedClock(clock, time.monotonic) if clock is time.time else None
     ingest.captures = captures = Captures(inventory, clock)
     ingest.sums_deltas = duties.sums_deltas
-    topologies = TopologyCache(
-        inventory, clock, file=settings.topology_file, plan=settings.topology_plan
-    )
+    topologies = make_topologies(settings, inventory, clock)
     evaluation = make_judging(settings, store, inventory, topologies, ingest, metrics, clock)
     members = evaluation.members
     leads = members.leads
@@ -159,6 +157,12 @@ def wire(
 def make_engine(settings: ServiceSettings, store: Store) -> Engine:
     aliases = load_catalog() if settings.promql_aliases else None
     return Engine(store, Dialect(settings.promql_dialect), aliases)
+
+
+def make_topologies(
+    settings: ServiceSettings, inventory: Inventory, clock: Callable[[], float]
+) -> TopologyCache:
+    return TopologyCache(inventory, clock, file=settings.topology_file, plan=settings.topology_plan)
 
 
 def own_works(parts: Context, works: dict[str, Work]) -> dict[str, Work]:
