@@ -389,6 +389,36 @@ def test_a_round_becomes_rows_and_series_and_ends_with_a_stale_marker(
     assert local_inventory.incidents.get(verdict.incident) is not None
 
 
+def test_series_of_the_holder_before_get_their_stale_markers(
+    store: Store, local_inventory: Inventory
+) -> None:
+    """Red before: what ended while the judge changed stood for five minutes in every query."""
+    first, second = Process(local_inventory), Process(local_inventory, "second")
+    second.detectors.clear()
+
+    async def run() -> None:
+        commit = GroupCommit(store, lambda *_: None)
+        working = asyncio.create_task(commit.run())
+        for process, after_s in ((first, 0.0), (second, LEASE_SECONDS)):
+            process.now_s = START_S + after_s
+            assert process.lead.renew()
+            own = OwnSamples(commit)
+            task = EvaluateTask(
+                process.rounds, process.lead, store, own, process.metrics, process.lead._clock
+            )
+            assert await task.once() is not None
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+    asyncio.run(run())
+    sql = """
+        SELECT isNaN(value) AS is_stale FROM samples
+        WHERE series IN (SELECT series FROM series WHERE metric_name = 'fabric_finding')
+        ORDER BY time
+    """
+    assert [row["is_stale"] for row in store.query(sql).to_pylist()] == [0, 1]
+
+
 def test_a_store_that_is_away_is_counted_and_asked_again(
     local_inventory: Inventory, store: Store
 ) -> None:
