@@ -270,10 +270,13 @@ def test_tokens_from_before_are_of_any_host(tmp_path: Path) -> None:
             ("agents", "gaps"),
             ("captures", "by"),
             ("captures", "why"),
+            ("leases", "since"),
+            ("leases", "epoch"),
+            ("leases", "samples_until"),
         ):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         for table in (
-            *("feedback", "cases", "incident_work", "service_keys"),
+            *("feedback", "cases", "incident_work", "service_keys", "job_looks"),
             *("configurations", "agent_configurations"),
         ):
             connection.execute(f"DROP TABLE {table}")

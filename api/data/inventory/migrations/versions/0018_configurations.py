@@ -12,7 +12,7 @@ from alembic import op
 from api.data.inventory.tables import NAME, UtcTime
 
 revision = "0018"
-down_revision: str | None = "0016"
+down_revision: str | None = "0017"
 branch_labels: str | None = None
 depends_on: str | None = None
 
