@@ -39,6 +39,7 @@ from api.data.ingest.own import OwnSamples
 from api.http.settings import ServiceSettings
 from api.oncall.evaluate.series import FoundSeries
 from api.oncall.rules.explain import explain_by_incidents
+from api.oncall.rules.leads import GroupLeads
 from api.oncall.rules.parts import make_rules
 from api.oncall.rules.task import Hooks
 from api.promql.engine import Engine
@@ -179,7 +180,7 @@ class Desk:
             settings.rules,
             engine,
             service.inventory,
-            self._evaluator.lead,
+            GroupLeads([self._evaluator.lead]),
             service.commit,
             ServiceMetrics(),
             service.clock,

@@ -1,7 +1,7 @@
 """Configurations that are rolled out to agents, and what each agent reported.
 
 Revision ID: 0018
-Revises: 0016
+Revises: 0017
 """
 
 from __future__ import annotations
