@@ -89,14 +89,11 @@ def wire(
     metrics = ServiceMetrics(clock)
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
     ingest = make_ingest(settings, store, inventory, metrics, clock)
-    # A clock of a test's own may do anything.
-    ingest.trusted = TrustedClock(clock, time.monotonic) if clock is time.time else None
     ingest.captures = captures = Captures(inventory, clock)
     ingest.sums_deltas = duties.sums_deltas
     topologies = make_topologies(settings, inventory, clock)
     evaluation = make_judging(settings, store, inventory, topologies, ingest, metrics, clock)
-    members = evaluation.members
-    leads = members.leads
+    members, leads = evaluation.members, evaluation.members.leads
     is_watching = leads[WATCH].is_held
     ingest.rollouts = rollouts = RolloutBook(inventory, metrics, clock, is_watching)
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
@@ -112,8 +109,7 @@ def wire(
     )
     notifying.elsewhere = GroupsElsewhere(inventory, group_leads, rules.shelf)
     own_rules = make_self_watch(settings, rules, notifying, metrics, clock, duties)
-    watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
-    watch.bound = BytesBound(store, settings.retention_bytes, metrics, is_watching, clock)
+    watch = make_store_watch(settings, store, metrics, is_watching, clock)
     ingest.budgets.tenants = tenants = Tenants(settings.tenant_limits, metrics)
     works: dict[str, Work] = {}
     context = Context(
@@ -152,6 +148,18 @@ def wire(
     all_works = works_of(context, ingest.feed, evaluation, roll, rules)
     works |= own_works(context, {**all_works, "self watch": own_rules.run})
     return context
+
+
+def make_store_watch(
+    settings: ServiceSettings,
+    store: Store,
+    metrics: ServiceMetrics,
+    is_watching: Callable[[], bool],
+    clock: Callable[[], float],
+) -> StoreWatch:
+    watch = StoreWatch(store, metrics, sqlite_file(settings.inventory_url))
+    watch.bound = BytesBound(store, settings.retention_bytes, metrics, is_watching, clock)
+    return watch
 
 
 def make_engine(settings: ServiceSettings, store: Store) -> Engine:
@@ -274,6 +282,8 @@ def make_ingest(
     )
     ingest.budgets.factor = settings.sender_budgets
     ingest.budgets.hosts.update(inventory.hosts.names(HOSTS_KNOWN_MAX // 2))
+    # A clock of a test's own may do anything.
+    ingest.trusted = TrustedClock(clock, time.monotonic) if clock is time.time else None
     return ingest
 
 

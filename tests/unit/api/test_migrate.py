@@ -142,7 +142,7 @@ def test_what_makes_all_tables_again_sets_each_setting_once(placement: Placement
     assert "min_age_to_force_merge_seconds = 0" in samples
     assert "min_age_to_force_merge_seconds = 600" not in samples.replace("partition_age", "")
     assert "min_partition_age_to_force_merge_seconds = 600" in samples
-    assert sum(each.startswith("CREATE") for each in statements) == 8 * (1 + placement.is_sharded)
+    assert sum(each.startswith("CREATE") for each in statements) == 12 * (1 + placement.is_sharded)
 
 
 def test_on_shards_a_new_column_is_one_of_both_tables_and_a_setting_of_one() -> None:
