@@ -124,7 +124,7 @@ def test_schemas_of_a_newer_release_are_wrong_and_older_ones_are_no_trouble(
     ):
         status, found = doctor(data, capsys)
     assert status == 0
-    assert found["store schema"] == ("warning", "migration 6 of 99")
+    assert found["store schema"] == ("warning", "migration 7 of 99")
     assert found["inventory schema"][0] == "warning"
 
 

@@ -321,12 +321,12 @@ def test_streams_of_steps_are_what_their_pages_are(
         for step in range(5)
         # By its process, by its own word, and one whose rank is not known.
         for who in (
-            {"host": "n7", "pid": 10},
+            {"host": "n17", "pid": 10},
             {"rank": 1, "job": "inferred-b2"},
             {"host": "n8", "pid": 99, "job": "inferred-b2"},
         )
     ]
-    send(service, pair("0xb2", "n7", 10), steps)
+    send(service, pair("0xb2", "n17", 10), steps)
     look(service)
     path = "/v1/jobs/inferred-b2/steps"
     plain = service.client.get(path).json()["items"]

@@ -483,7 +483,7 @@ def test_slack_and_pagerduty_get_their_own_form(inventory: Inventory) -> None:
         (page, end) = listener.calls
         text = page.raw.decode()
         assert "<!channel>" not in text
-        for wanted in ("12 GPU-hours", "Replace the cable.", "host node7", "/v1/incidents/i-1"):
+        for wanted in ("12 GPU-hours", "Replace the cable.", "host node7", "/incident/i-1"):
             assert wanted in text
         assert end.body["text"].startswith("[RESOLVED]")
     with Listener(lambda _: (202, {})) as listener:

@@ -266,12 +266,15 @@ LOCAL_ONLY = re.compile(r"api\.diagnose\.|api\.data\.backup\.|api\.data\.store\.
 """Modules whose questions go to an embedded store alone: `diagnose`, backups."""
 NOT_ASKED = {
     "api.data.ingest.overtaken",  # where a dump comes after a record of the same operation
+    "api.data.store.rollups",  # on several shards there are none
     "api.data.store.shards",  # `migrate-store` asks the embedded store that it empties
     "api.data.store.store",  # the last minutes in memory, of an embedded store
     "api.jobs.correlate.captured",  # where agents sent what they captured
     "api.jobs.correlate.join",  # its words, by which another module asks
     "api.promql.ahead",  # of an embedded store
+    "api.oncall.evaluate.series",  # where a process judges after another
     "api.promql.aliases",  # its words, by which another module asks
+    "api.promql.rollup_rows",  # where a question is about whole buckets
 }
 """Modules with words for a store that the questions here need not lead to."""
 REVIEWED = {
@@ -282,6 +285,7 @@ REVIEWED = {
     "api/jobs/correlate/captured.py": 2,
     "api/jobs/correlate/traffic.py": 1,
     "api/jobs/correlate/windows.py": 1,
+    "api/oncall/evaluate/series.py": 1,
     "api/promql/find.py": 1,
     "api/promql/series_index.py": 1,
 }

@@ -153,8 +153,11 @@ class Keeper:
     def _wait(self, seconds: float) -> None:
         """Until a signal comes, a process says that it is ready, or the time is up."""
         words = {one.ready_fd: one for one in self._kept if one.ready_fd >= 0}
-        found, _, _ = select.select([self._pipe[0], *words], [], [], max(0.0, seconds))
-        for end in found:
+        # Not select(), which knows no descriptor past 1,023.
+        ends = select.poll()
+        for end in (self._pipe[0], *words):
+            ends.register(end, select.POLLIN)
+        for end, _ in ends.poll(max(0.0, seconds) * 1e3):
             if end == self._pipe[0]:
                 with contextlib.suppress(BlockingIOError):
                     self._signals.update(os.read(end, 4096))

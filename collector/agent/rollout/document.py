@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 from collector.agent.settings import AgentSettings, load_settings
@@ -60,6 +61,8 @@ OF_SOURCE: Final[Mapping[str, frozenset[str]]] = {
     "steps": frozenset({SWITCHED, "history_seconds"}),
 }
 """What may come from the service, by source, beside `OF_EVERY_SOURCE`."""
+NEAR: Final = 0.85
+"""How alike a name must be to be taken for a slip of the pen."""
 STAYS: Final = "comes from the agent's own file alone; leave it out of the configuration"
 
 SourceTypes = Mapping[str, type[SourceSettings]]
@@ -94,9 +97,12 @@ def refuse_local(values: Mapping[str, Any], place: str) -> None:
             raise SettingsError(f"{place}: {unknown('source', name, OF_SOURCE)}")
         if not isinstance(table, dict):
             raise SettingsError(f"{place}: sources.{name} must be a table")
+        allowed = OF_EVERY_SOURCE | OF_SOURCE[name]
         for key in table:
-            if key not in OF_EVERY_SOURCE | OF_SOURCE[name]:
-                raise SettingsError(f"{place}: sources.{name}.{key} {STAYS}")
+            if key not in allowed:
+                near = get_close_matches(key, sorted(allowed), 1, NEAR)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise SettingsError(f"{place}: sources.{name}.{key} {STAYS}{hint}")
 
 
 def check_document(document: bytes, source_types: SourceTypes, place: str) -> None:

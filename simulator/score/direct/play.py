@@ -21,7 +21,7 @@ from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
 from api.jobs.correlate.windows import NO_JOBS
 from api.oncall.evaluate.detect import GuardedDetectors
-from api.oncall.evaluate.lead import Lead
+from api.oncall.evaluate.lead import EVALUATOR, Lead
 from api.oncall.evaluate.resting import Resting
 from api.oncall.evaluate.rounds import LOOK_SECONDS, BrokenJudge, Incomplete, Rounds
 from collector.contract.units import NS
@@ -58,6 +58,7 @@ class KeptIncidents:
 class Alone:
     """In place of the lease: there is one evaluator."""
 
+    task = EVALUATOR
     holder = "scoreboard"
 
 

@@ -96,6 +96,11 @@ def test_a_mistake_is_named(document: str, words: str) -> None:
     assert words in refusal(document)
 
 
+def test_a_slip_of_the_pen_is_said_to_be_one() -> None:
+    words = refusal("[sources.netdev]\nintervall_seconds = 2")
+    assert words.endswith("; did you mean interval_seconds?")
+
+
 def test_what_was_served_wins_over_the_file_and_loses_to_environment_and_flags(
     tmp_path: Path,
 ) -> None:
