@@ -14,9 +14,12 @@ import os
 import sys
 import tomllib
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from collector.contract.errors import FabricscopeError, SettingsError
+
+if TYPE_CHECKING:
+    from collector.mistakes import Parser
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -105,14 +108,14 @@ def run(words: list[str]) -> int:
         what, known = ("option", OPTIONS) if is_option else ("verb", tuple(verbs))
         raise SettingsError(f"{unknown(what, words[0], known)} Try fabricscope --help")
     parser = parser_of(words[0], chosen)
-    return load_verb(words[0], chosen.module).run(parser.parse_args(words[1:]))
+    return load_verb(words[0], chosen.module).run(parser.parse_all(words[1:]))
 
 
-def parser_of(name: str, verb: Registered) -> argparse.ArgumentParser:
+def parser_of(name: str, verb: Registered) -> Parser:
     """The parser of a verb's command line. Raises SettingsError if its packages are missing."""
-    parser = argparse.ArgumentParser(
-        prog=f"fabricscope {name}", description=verb.help, allow_abbrev=False
-    )
+    from collector.mistakes import Parser
+
+    parser = Parser(prog=f"fabricscope {name}", description=verb.help, allow_abbrev=False)
     load_verb(name, verb.module).add_arguments(parser)
     return parser
 

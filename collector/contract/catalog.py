@@ -77,7 +77,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     ``window`` says that detectors see it: WHOLE, where series that differ in other labels are one
     reading (counters are added up, of gauges the largest counts), or the label whose values become
-    readings of their own. Empty: windows do not have it.
+    readings of their own. Empty: windows do not have it. ``peak``: of several values within one
+    cell of a window's grid the largest counts, and not the last: a queue that was full was full.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     labels: list[str] = []
     aliases: list[Alias] = []
     window: str = ""
+    peak: bool = False
     writer: Writer = Writer.ANY
 
 

@@ -82,6 +82,7 @@ GPU_ERRORS = Sight("GPU errors or XIDs", "gpus", ("ecc", "xid", "remap", "recove
 PCIE_NIC = Sight("PCIe readings", "ports", ("pcie",))
 PCIE_GPU = Sight("PCIe readings", "gpus", ("pcie",))
 HOSTS = Sight("readings of hosts", "hosts")
+MOUNTS = Sight("counters of mounts", "hosts", ("mount_",))
 LINK_EVENTS = Sight("states of links", "events", ("link",))
 XID_EVENTS = Sight("GPU errors or XIDs", "events", ("xid",))
 KERNEL_EVENTS = Sight("the kernel's log", "events", ("kernel",))

@@ -12,6 +12,7 @@ from collector.contract.cause_facts import (
     GPU_ERRORS,
     HOSTS,
     KERNEL_EVENTS,
+    MOUNTS,
     PCIE_GPU,
     PCIE_NIC,
     RATES,
@@ -116,6 +117,22 @@ class Reason(enum.StrEnum):
             "beforehand must end the wait."
         ),
         runbook=OF_CAUSE,
+    )
+    STORAGE = ReasonFacts(
+        name="storage",
+        title="its way to storage",
+        because="a file server answers it slowly, and its peers at once",
+        layer=Layer.COMPUTE,
+        action=(
+            "On {host} run `nfsiostat 1` (Lustre: `lctl get_param osc.*.stats`) for the mount in "
+            "the evidence: the server answers its peers at once, so look at the way from {host} to "
+            "it: its storage interface, route, MTU and mount options (`findmnt`)."
+        ),
+        runbook="slow-storage",
+        looks_for=Sought("slow ways to storage", (MOUNTS,)),
+        absence=Absence(
+            "hosts", ("mount_reads_total", "mount_writes_total"), "no host waited for its storage"
+        ),
     )
     PCIE = ReasonFacts(
         name="pcie",

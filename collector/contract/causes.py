@@ -24,6 +24,7 @@ from collector.contract.cause_facts import (
     LINK_EVENTS,
     LOGS,
     MISCONFIGURED,
+    MOUNTS,
     NIC_BAD,
     NO_BLAME,
     ONE_END,
@@ -146,6 +147,7 @@ class Cause(enum.StrEnum):
             Reason.GPU_THROTTLED: ByReason(blame=Blame(host=0.8, gpu=0.8, half_life_s=2 * HOURS)),
             Reason.GPU_ERROR: ByReason(blame=GPU_BROKEN),
             Reason.HOST_STALL: ByReason(blame=Blame(host=0.7, half_life_s=1 * HOURS)),
+            Reason.STORAGE: ByReason(blame=Blame(host=0.5, half_life_s=1 * HOURS)),
             # Storage is shared: which host waits for it today is chance.
             Reason.DATA_LOADING: ByReason(blame=Blame(host=0.2, half_life_s=1 * HOURS)),
             Reason.PCIE: ByReason(blame=PCIE_SLOW, runbook="gpu-pcie"),
@@ -215,6 +217,30 @@ class Cause(enum.StrEnum):
             Reason.ROUTING: ByReason(blame=PASSING_LOAD),
             Reason.CONFIGURATION: ByReason(blame=MISCONFIGURED, runbook="lossless-class-drops"),
         },
+    )
+    SLOW_STORAGE = CauseFacts(
+        name="slow_storage",
+        meaning="A file server answers slowly: all ranks wait for data, or for their checkpoint.",
+        # Of all, not of one host: whose team that is the table cannot know.
+        layer=Layer.UNKNOWN,
+        family=Family.RANK,
+        looks_for=Sought("slow file servers", (MOUNTS,)),
+        # Every host that mounts it suffers alike, and another host would as well.
+        blame=NO_BLAME,
+        does=(
+            "answers slowly, and all ranks wait for it",
+            "answer slowly, and all ranks wait for them",
+        ),
+        unnamed="All ranks wait for storage; for which is not known",
+        alert="answers slowly: all ranks wait for data or for their checkpoint",
+        action=(
+            "Leave the hosts alone: all see it. On {server} look at load, disks and network "
+            "(`nfsstat -s`, `iostat -x 1`), and at who else uses {storage}; on any host "
+            "`nfsiostat 1` must show its usual response again. Until then read from a copy, or "
+            "save checkpoints less often."
+        ),
+        runbook="slow-storage",
+        colour="s11",
     )
     LINK_FLAP = CauseFacts(
         name="link_flap",

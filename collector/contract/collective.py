@@ -110,6 +110,27 @@ class StepSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     job: str = ""
 
 
+COLLNET = "collnet"
+NVLS = "nvls"
+
+
+def reduces_in_network(algorithm: str, hosts: int) -> bool:
+    """Whether switches of the network add up: NCCL's CollNet, or NVLS over several hosts.
+
+    Within a host NVLS adds up in the NVSwitch. Over several hosts NCCL takes it only with CollNet
+    between them (NCCL 2.28, `src/graph/tuning.cc`); NVLS_TREE has a tree between hosts instead.
+
+    >>> reduces_in_network("collnet_direct", 1), reduces_in_network("CollNetChain", 4)
+    (True, True)
+    >>> reduces_in_network("nvls", 1), reduces_in_network("nvls", 2)
+    (False, True)
+    >>> reduces_in_network("nvls_tree", 2)
+    False
+    """
+    name = algorithm.lower()
+    return name.startswith(COLLNET) or (name == NVLS and hosts > 1)
+
+
 _WIRE_FACTOR = {
     Operation.ALL_REDUCE: (2, False),
     Operation.ALL_GATHER: (1, True),

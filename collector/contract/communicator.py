@@ -51,6 +51,9 @@ GPU_DIRECT = "gpu_direct"
 """`1` if a connection moves bytes between GPU and NIC without the host's memory."""
 RINGS = "rings"
 """Whole rings, as JSON: a list of ranks for each channel."""
+IN_NETWORK = "in_network"
+"""`1` if switches of the network add up for it, as far as this rank knows: NCCL has connected it to
+CollNet (SHARP), or reported that it chose CollNet for an operation."""
 
 CHANNELS_MAX = 64
 """NCCL's own limit (MAXCHANNELS): a higher number is no channel."""

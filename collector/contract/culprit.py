@@ -20,3 +20,5 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     port: str = ""
     switch: str = ""
     switch_port: str = ""
+    storage: str = ""
+    """Of a server: `SERVER:EXPORT`, as `collector.contract.storage` names it."""

@@ -24,11 +24,22 @@ from urllib.parse import quote
 from collector.contract.errors import HostError, SettingsError
 from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
+from collector.doors.clocks import (
+    HardwareClock,
+    KernelClock,
+    parse_hardware_clock,
+    parse_kernel_clock,
+    read_hardware_clock,
+    read_kernel_clock,
+)
 from collector.doors.commands import Output, recorded_as, run_command
-from collector.doors.fetch import Fetcher
+from collector.doors.ethtool_netlink import EthtoolNetlink, Fec, parse_recorded_fec, recorded_piece
+from collector.doors.fetch import OPEN, Access, Fetcher
 from collector.doors.kernel_log import KernelLog, KernelNews, replay
 from collector.doors.netlink import LinkNews, LinkSocket
 from collector.doors.nvml import LiveNvml, Nvml, ReplayedNvml
+from collector.doors.probes import LiveProber, Prober, ReplayedProber
+from collector.doors.probes import Plan as ProbePlan
 from collector.doors.ras import ask_status
 from collector.doors.sockets import (
     Datagram,
@@ -38,6 +49,8 @@ from collector.doors.sockets import (
     parse_ethtool_driver,
     parse_ethtool_stats,
 )
+from collector.doors.udp import Packet, UdpSocket, parse_recorded, split_address
+from collector.parsing.transceiver import Page
 from collector.switches.gnmi.model import Connection as GnmiConnection
 from collector.switches.gnmi.model import Target as GnmiTarget
 from collector.switches.snmp.model import Session, Target
@@ -143,7 +156,9 @@ class Host:
         self._refused: dict[str, tuple[int, HostError]] = {}
         self._lock = threading.Lock()
         self._ethtool = EthtoolSocket() if self._is_live else None
+        self._ethtool_netlink = EthtoolNetlink() if self._is_live else None
         self._datagrams: dict[str, DatagramSocket] = {}
+        self._udp: dict[str, UdpSocket] = {}
         self._link_socket = LinkSocket() if self._is_live else None
         self._kernel_log: KernelLog | None = None
         self._kernel_records = 0
@@ -174,6 +189,29 @@ class Host:
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
+
+    def kernel_clock(self) -> KernelClock:
+        """How the system's clock is kept; on a captured tree the file `clock/adjtimex`."""
+        path = "clock/adjtimex"
+        try:
+            if self._is_live:
+                return read_kernel_clock()
+            return parse_kernel_clock(self.read(path))
+        except OSError as error:
+            raise host_error("adjtimex", error) from error
+        except ValueError as error:
+            raise HostError(UnreadReason.UNPARSEABLE, path, str(error)) from error
+
+    def hardware_clock(self, name: str) -> HardwareClock:
+        """A NIC's clock (`ptp0`) against the system's; on a captured tree `clock/<name>`."""
+        try:
+            if self._is_live:
+                return read_hardware_clock(f"/dev/{name}")
+            return parse_hardware_clock(self.read(f"clock/{name}"))
+        except OSError as error:
+            raise host_error(f"dev/{name}", error) from error
+        except ValueError as error:
+            raise HostError(UnreadReason.UNPARSEABLE, f"clock/{name}", str(error)) from error
 
     # Files -----------------------------------------------------------------------------------
 
@@ -271,12 +309,15 @@ class Host:
             for handle in (*self._kept.values(), *self._retired):
                 os.close(handle)
             self._kept, self._retired = {}, []
-        if self._ethtool:
-            self._ethtool.close()
+        for asker in (self._ethtool, self._ethtool_netlink):
+            if asker:
+                asker.close()
         if self._link_socket:
             self._link_socket.close()
         for door in self._datagrams.values():
             door.close()
+        for listener in self._udp.values():
+            listener.close()
         if self._kernel_log:
             self._kernel_log.close()
         if self._fetcher:
@@ -303,6 +344,22 @@ class Host:
         except OSError as error:
             raise host_error(path, error) from error
 
+    def receive_udp(self, address: str, count_max: int) -> tuple[Sequence[Packet], int]:
+        """Messages that have come to a UDP address of ours, and how many the kernel has dropped.
+
+        The first call makes the socket. On a captured tree they are the recording
+        `udp/<address, quoted>`, at each call.
+        """
+        if not self._is_live:
+            return parse_recorded(self.read(f"udp/{quote(address, safe='')}")), 0
+        with self._lock:
+            try:
+                door = self._udp.get(address) or UdpSocket(*split_address(address))
+                self._udp[address] = door
+                return door.receive(count_max), door.dropped
+            except (OSError, ValueError) as error:
+                raise named_error(address, error) from error
+
     # Ethernet statistics ---------------------------------------------------------------------
 
     def ethtool_stats(self, interface: str) -> dict[str, int]:
@@ -328,6 +385,36 @@ class Host:
         self._raise_if_refused(path)
         try:
             return self._ethtool.driver(interface)
+        except OSError as error:
+            raise self._refuse(path, error) from error
+
+    def module_piece(self, interface: str, page: Page) -> bytes:
+        """A piece of the memory of the module in an interface; it may come short.
+
+        On a captured tree `ethtool/<interface>/module` holds pieces, one a line: address, bank,
+        page and offset in hexadecimal, a colon, and bytes in hexadecimal.
+        """
+        path = f"ethtool/{interface}/module/{page.address:x}.{page.bank}.{page.page:x}"
+        try:
+            if self._ethtool_netlink is None:
+                return recorded_piece(self._read_capture(interface, "module"), page)
+            self._raise_if_refused(path)
+            return self._ethtool_netlink.module_piece(interface, page)
+        except OSError as error:
+            raise self._refuse(path, error) from error
+
+    def fec(self, interface: str) -> Fec:
+        """Error correction of an interface.
+
+        On a captured tree `ethtool/<interface>/fec` holds the attributes of the kernel's answer in
+        hexadecimal.
+        """
+        path = f"ethtool/{interface}/fec"
+        try:
+            if self._ethtool_netlink is None:
+                return parse_recorded_fec(self._read_capture(interface, "fec"))
+            self._raise_if_refused(path)
+            return self._ethtool_netlink.fec(interface)
         except OSError as error:
             raise self._refuse(path, error) from error
 
@@ -394,17 +481,29 @@ class Host:
                 self._replayed.load(text)
             return self._replayed
 
-    def fetch(self, url: str, seconds: float) -> bytes:
+    def fetch(self, url: str, seconds: float, access: Access = OPEN) -> bytes:
         """The body of a GET in this time; on a captured tree the file `http/<the URL, quoted>`."""
         if self._fetcher is None:
             return self.read(f"http/{quote(url, safe='')}")
-        return self._fetcher.fetch(url, seconds)
+        return self._fetcher.fetch(url, seconds, access)
 
     def ras_status(self, address: str, seconds: float) -> bytes:
         """What NCCL's RAS answers there; on a captured tree the file `ras/<address, quoted>`."""
         if not self._is_live:
             return self.read(f"ras/{quote(address, safe='')}", RECORDING_BYTES_MAX)
         return ask_status(address, seconds)
+
+    def prober(self, plan: ProbePlan) -> Prober:
+        """Probes to agents; on a captured tree `probes/answers.json`. The caller closes it."""
+        path = "probes/answers.json"
+        try:
+            if not self._is_live:
+                return ReplayedProber(self.read(path), path)
+            return LiveProber(plan)
+        except OSError as error:
+            raise host_error(f"UDP port {plan.port}", error) from error
+        except ValueError as error:
+            raise HostError(UnreadReason.UNPARSEABLE, path, str(error)) from error
 
     # Programs, and switches ------------------------------------------------------------------
 

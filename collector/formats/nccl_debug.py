@@ -28,7 +28,7 @@ from itertools import pairwise
 from typing import BinaryIO, ClassVar, NamedTuple
 
 from collector.contract import communicator as words
-from collector.contract.collective import communicator_id
+from collector.contract.collective import communicator_id, reduces_in_network
 from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.formats import Origin, Record
@@ -85,6 +85,13 @@ _DEVICE = re.compile(r"\[([0-9]{1,3})\](?:=\{([^}]*)\}|([\w.\-]{1,64}):)")
 _MERGED = re.compile(r"\[[0-9]{1,3}\] ?([\w.\-]{1,64}):")
 _VIRTUAL = re.compile(r"Made virtual device \[([0-9]{1,3})\] name=([\w.+\-]{1,256})")
 _HEX = re.compile(r"0x[0-9a-f]{1,16}")
+_COLLNET = re.compile(
+    r"Coll(?:Net)? [0-9]{1,3}(?:/[0-9]{1,3})? : ([0-9]{1,7}) \[(?:send|receive)\] via COLLNET/"
+)
+_CHOICE = re.compile(
+    r"\w{1,32}: [0-9]{1,20} Bytes -> Algo (\w{1,32}) proto \w{1,32}[^\n]{0,80}?"
+    r"(?: comm (0x[0-9a-f]{1,16}))?$"
+)
 _HASH = re.compile(r"init commName: (.*?) ?commHash: ([0-9]{1,20}) ")
 
 Process = tuple[str, str]
@@ -239,6 +246,8 @@ class DebugLog:
             handler(self, line)
         elif first == "comm" or first.startswith("ncclComm"):
             yield from self._hear_of(line)
+        elif first.endswith(":") and " Bytes -> Algo " in line.message:
+            self._hear_choice(line)
         if len(self._held) > COMMUNICATORS_MAX:
             yield from self._give(self._held.popitem(last=False)[1])
 
@@ -416,6 +425,41 @@ class DebugLog:
                 above = parent if parent >= 0 else None
                 self._draft(line).branches[channel] = above, below
 
+    def _hear_collnet(self, line: Line) -> None:
+        """`CollNet 00/0 : 3 [send] via COLLNET/SHARP/0`: this rank hands its part to a switch.
+
+        The count of `collnet channels` in the line about channels is no such sign: NCCL from 2.19
+        on prints the number of all channels there.
+        """
+        match = _COLLNET.match(line.message)
+        if match is None:
+            return
+        rank = int(match[1])
+        known = [each for each in reversed(self._facts(line.process).complete) if each.rank == rank]
+        if line.thread in self._open:
+            known.insert(0, self._open[line.thread])
+        for each in known[:1]:
+            self._mark_in_network(each)
+
+    def _hear_choice(self, line: Line) -> None:
+        """`AllReduce: 4194304 Bytes -> Algo CollNetDirect proto Simple …`, with SUBSYS=TUNING.
+
+        Without a pointer in it the line counts if the process has one communicator only.
+        """
+        match = _CHOICE.match(line.message)
+        complete = self._facts(line.process).complete
+        chosen = [each for each in complete if match and match[2] in {None, each.pointer}]
+        if match is None or len(chosen) != 1:
+            return
+        hosts = number(chosen[0].attributes.get(words.NODES, "")) or 0
+        if reduces_in_network(match[1], hosts):
+            self._mark_in_network(chosen[0])
+
+    def _mark_in_network(self, each: Communicator) -> None:
+        if words.IN_NETWORK not in each.attributes:
+            each.attributes[words.IN_NETWORK] = "1"
+            each.is_changed = True
+
     # Networks --------------------------------------------------------------------------------
 
     def _hear_version(self, line: Line) -> None:
@@ -466,6 +510,8 @@ class DebugLog:
 
     _HANDLERS: ClassVar[dict[str, Callable[[DebugLog, Line], None]]] = {
         "Channel": _hear_channel,
+        "Coll": _hear_collnet,
+        "CollNet": _hear_collnet,
         "Ring": _hear_ring,
         "Trees": _hear_trees,
         "NCCL": _hear_version,

@@ -22,7 +22,14 @@ from typing import Annotated, Any, BinaryIO, ClassVar, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from collector.contract.collective import Collective, Operation, Timing, communicator_id
+from collector.contract import communicator as words
+from collector.contract.collective import (
+    Collective,
+    Operation,
+    Timing,
+    communicator_id,
+    reduces_in_network,
+)
 from collector.contract.errors import ParseError
 from collector.contract.identity import printable
 from collector.contract.model import Event
@@ -46,6 +53,8 @@ KERNELS_MAX = 1024
 SPEAKERS_MAX = 4096
 """Communicators and ranks remembered at once; a process has a few dozen. Beyond, they are forgotten
 and introduced again."""
+USUAL_ALGORITHMS = frozenset({"", "RING", "TREE", "Ring", "Tree"})
+"""Between ranks alone: no further look at these, which nearly every line has."""
 TEXTS_KEPT = 256
 """Names of algorithms and protocols that are remembered; NCCL has ten."""
 EXCERPT_BYTES = 80
@@ -224,6 +233,8 @@ class Reader:
         self._is_lost = False
         """Whether the error about lines without a header was yielded."""
         self._speakers: dict[_Key, Speaker] = {}
+        self._in_network: set[tuple[str, int]] = set()
+        """Communicators and ranks of which an event has reported that switches add up."""
         self._current: dict[Header, Speaker] = {}
         """The writer of the last line with this header: all but the first line of a process find
         their writer here, in a third of the time."""
@@ -285,6 +296,8 @@ class Reader:
                 if speaker is None or speaker.pid != metadata.pid:
                     speaker = self._find_speaker(header, metadata, found)
                 append(make_collective(speaker, perf, metadata, changed_ns))
+                if perf.coll_algo not in USUAL_ALGORITHMS:
+                    self._note_algorithm(speaker, header, perf.coll_algo, found)
             else:
                 self._read_unusual(line, self.number + index, found)
         self.number += len(lines)
@@ -309,10 +322,25 @@ class Reader:
         speaker = self._find_speaker(header, metadata, found)
         if line.coll_perf is not None:
             found.append(make_collective(speaker, line.coll_perf, metadata, self.changed_ns))
+            self._note_algorithm(speaker, header, line.coll_perf.coll_algo, found)
         if line.p2p_perf is not None:
             found.append(make_p2p(speaker, line.p2p_perf, metadata, self.changed_ns))
         if line.dump_stats is not None:
             self._read_marker(header, metadata, line.dump_stats, speaker)
+
+    def _note_algorithm(
+        self, speaker: Speaker, header: Header, name: str, found: list[Record | ParseError]
+    ) -> None:
+        """An event at a rank's first operation that switches of the network add up for it."""
+        key = (speaker.communicator, speaker.rank)
+        if key in self._in_network or not reduces_in_network(name, header.nnodes):
+            return
+        if len(self._in_network) >= SPEAKERS_MAX:
+            self._in_network.clear()
+        self._in_network.add(key)
+        time_ns = found[-1].time_ns if isinstance(found[-1], Collective) else self.changed_ns
+        attributes = {words.IN_NETWORK: "1"}
+        found.append(words.communicator_event(*key, time_ns, attributes))
 
     def _read_marker(
         self, header: Header, metadata: Metadata, stats: _Stats, speaker: Speaker

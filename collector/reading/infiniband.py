@@ -75,7 +75,7 @@ COMPLAINT_CHARS_MAX = 160
 
 AGGREGATION = "Aggregation Node"
 """In the description of the HCA inside a switch that adds numbers up (SHARP). It belongs to no
-host; its switch's port is read like any other."""
+host, and to the switch; the switch's port to it is read like any other."""
 
 Failure = tuple[UnreadReason, str]
 
@@ -168,6 +168,8 @@ class Port:
     wait_seconds: float = 0.0
     downs: int = -1
     details: Details | None = None
+    lanes: tuple[int, dict[str, int] | Failure] | None = None
+    """Waits of its virtual lanes, and its ticks of waiting when it was asked."""
 
 
 @dataclass(slots=True)
@@ -402,6 +404,17 @@ def ask_switch(programs: Programs, node: FabricNode) -> Answer:
     if (extended or plain) and node.chip and not node.is_tick_asked:
         node.tick, node.is_tick_asked = ask_tick(programs, node.lid, ports[0]), True
     return Answer(node, extended, plain, failure, broken)
+
+
+def ask_lanes(programs: Programs, node: FabricNode, port: Port) -> dict[str, int] | Failure:
+    """A port's waits by virtual lane, or why there are none."""
+    try:
+        output = programs.run("perfquery", "--vlxmitcounters", str(node.lid), str(port.number))
+    except HostError as error:
+        return error.reason, f"perfquery --vlxmitcounters: {error.detail}"
+    blocks, _ = parse_blocks(output.text)
+    mine = [block for block in blocks if (block.lid, block.port) == (node.lid, port.number)]
+    return mine[0].values if mine else explain_failure(output)
 
 
 def has_errors(block: Block | None) -> bool:

@@ -2,8 +2,9 @@
 
 UFM Telemetry serves the last sample of every port as Prometheus text (`/metrics`) or as CSV
 (`/csv/metrics`). Names are those of the management attributes, with `Extended` or `Ext` behind the
-64-bit ones. It does not report cabling, and the length of a tick of PortXmitWait
-is not known here, so neither is the time that ports have waited.
+64-bit ones. It does not report cabling (`ufm_rest` does), and the length of a tick of PortXmitWait
+is not known here, so neither is the time that ports have waited. Error ratios are in the secondary
+telemetry (UFM Enterprise User Manual 6.24, "Low-Frequency (Secondary) Telemetry Fields").
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from typing import NamedTuple
 
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Missing, Reading, Sample, Series
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.formats.openmetrics import parse_lines
 from collector.parsing.infiniband_diags import PORT_MAX, clean_name, guid_of
 from collector.reading.infiniband import PORT_LINES_MAX, FabricNode, label_nodes, read_counter
 from collector.tables.infiniband_switches import COUNTERS, DISCARD_DETAILS, Counter
 
-GUID_LABELS = ("node_guid", "NodeGUID", "guid")
-PORT_LABELS = ("port_num", "port_number", "PortNumber", "port")
+GUID_LABELS = ("node_guid", "Node_GUID", "NodeGUID", "guid")
+PORT_LABELS = ("port_num", "port_number", "Port_Number", "PortNumber", "port")
 NAME_LABELS = ("node_desc", "node_description", "NodeDesc", "node_name")
 KIND_LABELS = ("node_type", "device_type", "NodeType")
 """Names that releases and plug-ins of UFM give to the same label."""
@@ -35,6 +37,13 @@ MEANINGS: dict[str, Counter] = {
     name.lower(): counter for name, counter in (COUNTERS | DISCARD_DETAILS).items()
 }
 
+RATIOS: dict[str, str] = {
+    "totalrawber": "fabric_port_receive_fec_pre_bit_error_ratio",
+    "rawber": "fabric_port_receive_fec_pre_bit_error_ratio",
+    "effectiveber": "fabric_port_receive_fec_post_bit_error_ratio",
+}
+"""Error ratios by their names in small letters, without underscores."""
+
 _GUID = re.compile(r"(?:0x)?[0-9a-fA-F]{1,16}")
 _PORT = re.compile(r"[0-9]{1,3}")
 
@@ -42,10 +51,20 @@ _PORT = re.compile(r"[0-9]{1,3}")
 class Number(NamedTuple):
     """A counter of a port as UFM has it."""
 
-    counter: Counter
+    counter: Counter | None
+    """None for an error ratio."""
     raw: float
     is_wide: bool
     time_ns: int
+
+    def reading(self, series: Series) -> Reading:
+        if self.counter is not None:
+            return read_counter(
+                series, self.counter, self.raw, is_wide=self.is_wide, time_ns=self.time_ns
+            )
+        if 0 <= self.raw <= 1:
+            return Sample(series, self.raw, self.time_ns)
+        return Missing(series, UnreadReason.UNPARSEABLE, f"{self.raw!r} is no ratio")
 
 
 class Row(NamedTuple):
@@ -63,12 +82,24 @@ def meaning_of(name: str) -> tuple[Counter, bool] | None:
     >>> meaning_of("PortXmitDataExtended")[1], meaning_of("LinkDownedCounter")[1]
     (True, False)
     """
-    key = name.lower().removeprefix("infiniband_").removesuffix("_total").replace("_", "")
+    key = key_of(name).removesuffix("total")
     for ending in ("extended", "ext", ""):
         if key.endswith(ending) and key.removesuffix(ending) in MEANINGS:
             counter = MEANINGS[key.removesuffix(ending)]
             return counter, bool(ending) or counter.narrow.bits == 64  # noqa: PLR2004 - it is wide
     return None
+
+
+def key_of(name: str) -> str:
+    return name.lower().removeprefix("infiniband_").replace("_", "")
+
+
+def metric_of(name: str) -> tuple[str, Counter | None, bool] | None:
+    """The metric that a name of UFM's stands for, its counter, and whether it has 64 bits."""
+    if (ratio := RATIOS.get(key_of(name))) is not None:
+        return ratio, None, True
+    meaning = meaning_of(name)
+    return (meaning[0].metric, *meaning) if meaning is not None else None
 
 
 def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
@@ -94,7 +125,7 @@ def read_csv(page: bytes, now_ns: int) -> Iterator[Row | ParseError]:
             labels = dict(zip(header, line, strict=True))
             time_ns = csv_time(labels.get("timestamp", ""), now_ns)
             for name, word in labels.items():
-                if word and meaning_of(name):
+                if word and metric_of(name):
                     try:
                         yield Row(labels, name, float(word), time_ns)
                     except ValueError:
@@ -145,13 +176,7 @@ class Ufm:
             yield Sample(info, 1, now_ns)
         for (guid, port), numbers in sorted(ports.items()):
             for metric, number in numbers.items():
-                yield read_counter(
-                    self._find(guid, port, metric),
-                    number.counter,
-                    number.raw,
-                    is_wide=number.is_wide,
-                    time_ns=number.time_ns,
-                )
+                yield number.reading(self._find(guid, port, metric))
 
     def _sort(
         self, page: bytes, now_ns: int
@@ -165,16 +190,16 @@ class Ufm:
             if isinstance(row, ParseError):
                 broken += 1
                 continue
-            meaning, place = meaning_of(row.name), self._place(row.labels)
+            meaning, place = metric_of(row.name), self._place(row.labels)
             if meaning is None or place is None or len(ports) >= PORT_LINES_MAX:
                 left_out += 1
                 continue
-            counter, is_wide = meaning
+            metric, counter, is_wide = meaning
             numbers = ports.setdefault(place, {})
-            before = numbers.get(counter.metric)
+            before = numbers.get(metric)
             left_out += before is not None
             if before is None or (is_wide and not before.is_wide):
-                numbers[counter.metric] = Number(counter, row.raw, is_wide, row.time_ns)
+                numbers[metric] = Number(counter, row.raw, is_wide, row.time_ns)
         return ports, broken, left_out
 
     def _read_text(self, page: bytes, now_ns: int) -> Iterator[Row | ParseError]:

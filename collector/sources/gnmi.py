@@ -32,6 +32,7 @@ from collector.switches.gnmi.model import (
 from collector.switches.gnmi.replay import Recording
 from collector.switches.gnmi.stream import Clock, Stream
 from collector.switches.gnmi.tables import StreamTable, profile_named
+from collector.switches.peaks import Peaks
 
 METHOD = "gnmi"
 TARGETS_MAX = 256
@@ -75,6 +76,7 @@ class Switch:
         by_name = {feed.table.name: feed for feed in self._feeds}
         for feed in self._feeds:
             feed.names_from = by_name.get(feed.table.names_from)
+        self._peaks = Peaks()
         self._recorded = b""
         self._errors: list[tuple[str, GnmiError]] = []
         """Streams without a listener, and why."""
@@ -97,7 +99,7 @@ class Switch:
         else:
             yield Missing(self._up, UnreadReason.TIMEOUT, "not connected yet")
         yield Sample(self.leaves.info(), 1, now_ns)
-        yield from readings
+        yield from self._peaks.with_bursts(readings)
         if is_up:
             values = sum(isinstance(each, Sample) for each in readings)
             yield Sample(self._values, values, now_ns)

@@ -25,6 +25,7 @@ from collector.contract.units import NS
 from collector.doors.host import Host
 from collector.parsing.infiniband_diags import DOWN, Block, Peer, parse_name_map
 from collector.reading.infiniband import (
+    AGGREGATION,
     PORT_LINES_MAX,
     Answer,
     Asking,
@@ -35,10 +36,13 @@ from collector.reading.infiniband import (
     Programs,
     ask_details,
     ask_hcas,
+    ask_lanes,
     ask_switch,
     read_counter,
 )
+from collector.reading.subnet_manager import Managers
 from collector.reading.ufm import Ufm
+from collector.reading.ufm_rest import UfmRest
 from collector.sources import SourceSettings
 from collector.tables.infiniband_switches import (
     CLAMPS_64,
@@ -47,6 +51,8 @@ from collector.tables.infiniband_switches import (
     DISCARDS,
     HAS_EXTENDED,
     HAS_WAIT,
+    LANE_WAIT,
+    LANE_WAITS,
     SPEED_BY_NAME,
     TICKS,
     WAIT,
@@ -65,8 +71,14 @@ DETAILS_MAX = 32
 DETAILS_SECONDS = 60
 """After this time they are looked into again though the count is the same: it may stand at its
 end."""
+LANES_MAX = 8
+"""Ports that are asked for the waits of their virtual lanes at one read, a process each."""
 DETAILS_RETRY_SECONDS = 600
 """How long a switch that refused such a question is not asked again."""
+
+
+MASTERS = "masters/"
+"""The key of what is saved about subnet managers; no HCA has this name."""
 
 
 class Settings(SourceSettings, frozen=True, kw_only=True):
@@ -94,8 +106,17 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     """Where infiniband-diags is; empty: on PATH."""
     environment: dict[str, str] = msgspec.field(default_factory=dict)
     """What programs get besides this agent's environment."""
+    virtual_lanes: bool = False
+    """Ask some of the ports that wait longest which virtual lanes wait: a process for each."""
     ufm_url: str = ""
     """UFM's page, such as http://ufm:9001/metrics; where it is set, no programs are run."""
+    ufm_rest: str = ""
+    """UFM's address, such as https://ufm: states, rates, links, events and alarms from its REST
+    interface; where it is set, no programs are run."""
+    ufm_token_file: str = ""
+    """A file with an access token of UFM's."""
+    ufm_ca_file: str = ""
+    """Certificates to trust for UFM; empty: the system's."""
 
 
 class IbFabric:
@@ -108,6 +129,16 @@ class IbFabric:
         assert isinstance(settings, Settings)
         self._settings = settings
         self._ufm = Ufm(settings.ufm_url, hcas=settings.hcas) if settings.ufm_url else None
+        self._rest = (
+            UfmRest(
+                settings.ufm_rest,
+                settings.ufm_token_file,
+                settings.ufm_ca_file,
+                hcas=settings.hcas,
+            )
+            if settings.ufm_rest
+            else None
+        )
         self._fabrics = {
             through: Poller(settings, through) for through in settings.through or ("",)
         }
@@ -118,8 +149,14 @@ class IbFabric:
             return
         self._read_names(host)
         seconds = self._settings.timeout_seconds * TIME_SHARE
-        if self._ufm:
-            yield from self._ufm.read(host, seconds, self._names)
+        if self._ufm or self._rest:
+            # The page is the larger of both.
+            share = seconds / 2 if self._ufm and self._rest else seconds
+            if self._ufm:
+                yield from self._ufm.read(host, share, self._names)
+            if self._rest:
+                alone = self._ufm is None
+                yield from self._rest.read(host, share, self._names, with_switches=alone)
             return
         deadline_ns = host.monotonic_ns() + int(seconds * NS)
         taken: set[str] = set()
@@ -127,11 +164,23 @@ class IbFabric:
             yield from poller.read(host, deadline_ns, self._names, taken)
 
     def save_state(self) -> dict[str, Any]:
-        """The ticks and seconds that each port has waited, by fabric."""
-        return {through: poller.waits() for through, poller in self._fabrics.items()}
+        """The ticks and seconds that each port has waited, and the last master, by fabric."""
+        waits: dict[str, Any] = {
+            through: poller.waits() for through, poller in self._fabrics.items()
+        }
+        masters = {
+            through: (poller.managers.master, poller.managers.changes)
+            for through, poller in self._fabrics.items()
+        }
+        return waits | {MASTERS: masters}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from a state; what has another shape starts at 0."""
+        masters = state.get(MASTERS)
+        for through, poller in self._fabrics.items():
+            match masters.get(through) if isinstance(masters, dict) else None:
+                case [str(guid), int(changes)] if changes >= 0:
+                    poller.managers.master, poller.managers.changes = guid, changes
         for through, waits in state.items():
             if through in self._fabrics and isinstance(waits, dict):
                 self._fabrics[through].restore(waits)
@@ -161,6 +210,8 @@ class Poller:
         )
         self._processes = max(1, min(settings.processes, PROCESSES_MAX))
         self.fabric = Fabric(hcas=settings.hcas, topology_seconds=settings.topology_seconds)
+        self.managers = Managers(through)
+        self._has_lanes = settings.virtual_lanes
         self._silent: set[str] = set()
         self._restored: dict[str, tuple[int, float]] = {}
         labels = {"through": through}
@@ -182,12 +233,16 @@ class Poller:
         by_guid = {answer.node.guid: answer for answer in answered}
         answers = [by_guid[node.guid] for node in nodes]
         time_ns = host.now_ns()
+        yield from self.managers.read(programs, self._name_of, time_ns)
         yield from self._read_subnet(programs, answers, time_ns)
         for answer in answers:
             if answer.node.is_switch:
                 yield from read_switch(answer, time_ns)
             for port in answer.node.ports.values():
                 yield from self._read_port(answer, port, time_ns)
+
+    def _name_of(self, port_guid: str) -> str:
+        return self.fabric.peer_name(self.fabric.node_guid(port_guid), "")
 
     def _ask(self, programs: Programs, nodes: list[FabricNode]) -> list[Answer]:
         """Ask every node, some at once, and then some ports about their discards."""
@@ -197,6 +252,8 @@ class Poller:
             of_hcas = pool.submit(ask_hcas, programs, self.fabric, hcas) if hcas else None
             answers = list(pool.map(lambda node: ask_switch(programs, node), switches))
             self._ask_details(programs, pool, answers)
+            if self._has_lanes:
+                self._ask_lanes(programs, pool, answers)
             answers += of_hcas.result() if of_hcas else []
         for answer in answers:
             if answer.extended or answer.plain:
@@ -225,6 +282,22 @@ class Poller:
             port.details = details
             if details.failure:
                 node.details_ns = now_ns + DETAILS_RETRY_SECONDS * NS
+
+    def _ask_lanes(
+        self, programs: Programs, pool: ThreadPoolExecutor, answers: list[Answer]
+    ) -> None:
+        """Which virtual lanes wait, of the ports that have waited longest since the last read."""
+        waited: list[tuple[int, FabricNode, Port]] = []
+        for answer in answers:
+            for port in answer.node.ports.values():
+                ticks, _ = pick(answer, port.number, WAIT)
+                if ticks and ticks > max(port.ticks, 0):
+                    waited.append((ticks, answer.node, port))
+        waited.sort(key=lambda each: max(each[2].ticks, 0) - each[0])
+        chosen = waited[:LANES_MAX]
+        found = pool.map(lambda each: ask_lanes(programs, *each[1:]), chosen)
+        for (ticks, _, port), lanes in zip(chosen, found, strict=True):
+            port.lanes = ticks, lanes
 
     def _read_subnet(
         self, programs: Programs, answers: list[Answer], time_ns: int
@@ -261,6 +334,7 @@ class Poller:
         yield from read_counters(answer, port, time_ns)
         yield from self._read_wait(answer, port, time_ns)
         yield from read_details(answer, port, time_ns)
+        yield from read_lanes(answer, port, time_ns)
         downs, _ = pick(answer, port.number, "LinkDownedCounter")
         if downs is not None:
             self.fabric.is_suspect |= 0 <= port.downs < downs
@@ -371,7 +445,25 @@ def read_link(fabric: Fabric, node: FabricNode, port: Port, time_ns: int) -> Ite
         could_be = port_series(node, port, "fabric_port_could_be_faster")
         yield Sample(could_be, 1 if line.could_be else 0, time_ns)
     if line.peer:
-        yield read_cable(fabric, node, port, line.peer, time_ns)
+        name = fabric.peer_name(fabric.node_guid(line.peer.guid), line.peer.name)
+        read = read_aggregation if AGGREGATION in name else read_cable
+        yield read(fabric, node, port, line.peer, time_ns)
+
+
+def read_aggregation(
+    fabric: Fabric, node: FabricNode, port: Port, peer: Peer, time_ns: int
+) -> Sample:
+    """The part of a switch that adds numbers up (SHARP), behind a port of its own: no cable."""
+    labels = {
+        "host": node.labels["host"],
+        "method": METHOD,
+        "port": str(port.number),
+        "guid": fabric.node_guid(peer.guid),
+    }
+    info = Series("fabric_switch_aggregation_info", labels)
+    if port.link != info:
+        port.link = info
+    return Sample(port.link or info, 1, time_ns)
 
 
 def read_cable(fabric: Fabric, node: FabricNode, port: Port, peer: Peer, time_ns: int) -> Sample:
@@ -462,6 +554,25 @@ def read_wait(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
         yield Sample(seconds_series, port.wait_seconds, time_ns)
     elif port.line.state != DOWN:
         yield Missing(seconds_series, UnreadReason.NOT_SUPPORTED, "the link's rate is not known")
+
+
+def read_lanes(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
+    """How long each virtual lane has waited; still true as long as the port has waited no more."""
+    node, ticks = answer.node, pick(answer, port.number, WAIT)[0]
+    if port.lanes is None or port.lanes[0] != ticks:
+        return
+    lanes = port.lanes[1]
+    if isinstance(lanes, tuple):
+        yield Missing(port_series(node, port, LANE_WAIT.metric), *lanes)
+        return
+    for name, lane in LANE_WAITS.items():
+        if name in lanes:
+            key = f"{LANE_WAIT.metric}/{lane}"
+            if key not in port.series:
+                labels = node.labels | {"port": str(port.number), "lane": lane}
+                port.series[key] = Series(LANE_WAIT.metric, labels)
+            series = port.series[key]
+            yield read_counter(series, LANE_WAIT, lanes[name], is_wide=False, time_ns=time_ns)
 
 
 def needs_details(last: Details | None, discards: int, now_ns: int) -> bool:

@@ -25,6 +25,7 @@ from collector.contract.units import NS
 from collector.doors.host import Host
 from collector.sources import SourceSettings
 from collector.switches.makers import Switchbooks, load_shipped, parse_switch_file
+from collector.switches.peaks import Peaks
 from collector.switches.snmp.interfaces import Choice
 from collector.switches.snmp.model import Credentials, Session, SnmpError, Target
 from collector.switches.snmp.switch import METHOD, Pace, SwitchReader
@@ -164,6 +165,7 @@ class Polled:
         self.trouble: Trouble | None = None
         self.seconds = 0.0
         self.is_fresh = False
+        self._peaks = Peaks()
         own = {"host": settings.name, "method": METHOD}
         self._up = Series("fabric_switch_up", own)
         self._uptime = Series("fabric_switch_uptime_seconds", {"host": settings.name})
@@ -182,7 +184,7 @@ class Polled:
 
     def report(self, time_ns: int) -> Iterator[Reading]:
         if self.trouble is None:
-            yield from self.reader.report(self.seconds)
+            yield from self._peaks.with_bursts(self.reader.report(self.seconds))
             return
         yield Sample(self._up, 0, time_ns)
         yield Missing(self._uptime, *self.trouble)

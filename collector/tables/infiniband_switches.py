@@ -91,6 +91,11 @@ DISCARD_DETAILS: dict[str, Counter] = {
 }
 """IBTA volume 1, 16.1.4.3 PortXmitDiscardDetails."""
 
+LANE_WAITS: dict[str, str] = {f"PortVLXmitWait{lane}": str(lane) for lane in range(16)}
+LANE_WAIT = Counter("fabric_port_lane_wait_ticks_total", CLAMPS_16)
+"""IBTA volume 1, 16.1.4 PortVLXmitWaitCounters: the same ticks as PortXmitWait, by virtual lane, in
+16 bits: on a fast link they stand at their end after microseconds of waiting."""
+
 HAS_EXTENDED = 0x0600
 """Bits 9 and 10 of a port's CapabilityMask: the extended counters of bytes and packets mean
 something (10: without those by cast)."""

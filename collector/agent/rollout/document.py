@@ -30,20 +30,30 @@ OF_SOURCE: Final[Mapping[str, frozenset[str]]] = {
             *("windows_min", "line_rates", "ring_seconds"),
         }
     ),
+    # It starts programs of the host's time daemons.
+    "clock": frozenset(),
     "configuration": frozenset({SWITCHED}),
     "dcgm": frozenset({SWITCHED}),
+    "disks": frozenset({SWITCHED}),
     "ethtool": frozenset({SWITCHED, "exclude", "pass_through", "driver_values_max"}),
     "flight_recorder": frozenset({SWITCHED}),
+    "gds": frozenset({SWITCHED}),
     # It logs in to switches: on from outside would be another address to reach.
     "gnmi": frozenset({"sample_seconds", "slow_seconds", "exclude"}),
     "host": frozenset({SWITCHED}),
     # It starts programs, with root's rights on some hosts.
     "ib_fabric": frozenset({"hcas", "answer_milliseconds", "topology_seconds"}),
+    # It reads files of a folder that the agent's own file names.
+    "ibdiagnet": frozenset({"old_seconds", "hcas"}),
     "ib_sysfs": frozenset({SWITCHED, "exclude", "driver_values_max"}),
     "kernel_log": frozenset({SWITCHED, "look_seconds"}),
     "kineto": frozenset({SWITCHED, "young_seconds"}),
     "links": frozenset({SWITCHED, "look_seconds", "include", "exclude"}),
     "lldp": frozenset({SWITCHED, "exclude"}),
+    # It starts a program with root's rights.
+    "mlxlink": frozenset({"port_seconds", "round_seconds"}),
+    "modules": frozenset({SWITCHED, "exclude", "round_seconds"}),
+    "mounts": frozenset({SWITCHED}),
     "nccl_debug": frozenset({SWITCHED}),
     "nccl_inspector": frozenset(
         {SWITCHED, "rows_per_second_max", "young_seconds", "stale_seconds"}
@@ -52,6 +62,12 @@ OF_SOURCE: Final[Mapping[str, frozenset[str]]] = {
     "nccl_tests": frozenset({SWITCHED}),
     "netdev": frozenset({SWITCHED, "include", "exclude"}),
     "nvml": frozenset({SWITCHED, "per_link", "processes"}),
+    # It follows the files that the agent's own file names.
+    "opensm": frozenset(),
+    # It sends to addresses of other hosts, and answers them.
+    "probes": frozenset({"flows"}),
+    # It listens to the network, and reads a file that the agent's own file names.
+    "sflow": frozenset({"busy_ratio", "counters"}),
     "snmp": frozenset(
         {
             *("answer_seconds", "retries", "rows_per_answer", "switch_seconds"),

@@ -171,8 +171,7 @@ def name_sensor(finder: PlaceFinder, entity: int, kind: Value, switch: str) -> S
     if place.interface is None:
         if kind != CELSIUS:
             return None
-        name = finder.entities.names.get(entity) or str(entity)
-        return Series(SWITCH_TEMPERATURE, {"host": switch, "sensor": name})
+        return Series(SWITCH_TEMPERATURE, {"host": switch, "sensor": finder.name_of(entity)})
     if not place.interface.is_chosen:
         return None
     metric = metric_of(kind, finder.entities.texts.get(entity, ""))
@@ -207,6 +206,24 @@ class PlaceFinder:
     def __init__(self, entities: Entities, interfaces: Interfaces) -> None:
         self.entities = entities
         self._interfaces = interfaces
+        self._shared = Counter(entities.names.values())
+
+    def name_of(self, entity: int) -> str:
+        """A thing's own name; one that others have too follows those of what contains it.
+
+        Every power supply has a `Hotspot temperature sensor`.
+        """
+        entities, names, inside = self.entities, list[str](), entity
+        for _ in range(CONTAINERS_MAX):
+            name = entities.names.get(inside, "")
+            if name:
+                names.insert(0, name)
+                if self._shared[name] == 1:
+                    return " ".join(names)
+            if inside not in entities.inside:
+                break
+            inside = entities.inside[inside]
+        return entities.names.get(entity) or str(entity)
 
     def find(self, entity: int) -> Place:
         lane = ""
@@ -266,12 +283,27 @@ async def read_sensors(session: Session, plan: SensorPlan, now_ns: Callable[[], 
     return Measured(readings, flaws, sum(map(len, walked.columns.values())))
 
 
+UNDERFLOW, OVERFLOW = -1_000_000_000, 1_000_000_000
+"""EntitySensorValue of RFC 3433. EOS sends the first for a cage without light or without a module,
+and calls the sensor OK."""
+
+
+def nothing_measured(sensor: Sensor, value: Value | None, status: Value | None) -> str:
+    """Why a sensor's number is none; empty: it is one."""
+    if status not in {None, STATUS_OK}:
+        word = "unavailable" if status == STATUS_UNAVAILABLE else "broken"
+        return f"the switch reports: {word}"
+    if value in {UNDERFLOW, OVERFLOW}:
+        return f"beyond what the sensor measures ({value})"
+    # NX-OS shows 0 dBm and 0 mA for a copper cable: a milliwatt of light would be made up.
+    return "0 dBm: nothing is measured" if sensor.is_dbm and value == 0 else ""
+
+
 def measure(
     sensor: Sensor, value: Value | None, status: Value | None, time_ns: int
 ) -> Sample | Missing:
-    if status not in {None, STATUS_OK}:
-        word = "unavailable" if status == STATUS_UNAVAILABLE else "broken"
-        return Missing(sensor.series, UnreadReason.NOT_SUPPORTED, f"the switch reports: {word}")
+    if why := nothing_measured(sensor, value, status):
+        return Missing(sensor.series, UnreadReason.NOT_SUPPORTED, why)
     if value is None:
         return Missing(sensor.series, UnreadReason.ABSENT, "the sensor has no value")
     if not isinstance(value, int):
