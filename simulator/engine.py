@@ -7,7 +7,6 @@ reads state; it changes nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,7 +15,6 @@ import numpy as np
 from simulator.faults.model import FOREVER, Cluster, Injection
 from simulator.faults.places import used_links
 from simulator.jobs.job import Job
-from simulator.jobs.model import Phase
 from simulator.machines import Machines
 from simulator.network.losses import link_errors
 from simulator.network.model import Solution
@@ -28,91 +26,16 @@ from simulator.tallies import Tallies
 from simulator.topology.build import build
 from simulator.topology.model import Bools, Floats
 from simulator.topology.world import World
+from simulator.turn import COINCIDING_SECONDS, NEVER, Turn
 
 CLOCK_SPREAD_SECONDS = 200e-6
 """How far a healthy host's clock is off: what NTP on a local network leaves."""
-NEVER = math.inf
-COINCIDING_SECONDS = 2e-3
-"""Units of a phase that start, or end, within this time do so as one in the network: each mixture
-of units must be solved, and senders need about as long to adapt their rates
-(`simulator.network.dcqcn`). Their own times stay exact, and the engine takes back what they seem to
-send after their ends; collectives are 1 or 2 % longer or shorter for it in the mean."""
 COINCIDING_SHARE = 0.02
 """Share of a long collective: ends that lie within so much of it also count as one."""
 _ROUNDING = 1e-9
 """Share of a collective: less than this is left only by rounding."""
 _MOMENT_SECONDS = 1e-9
 """Below the resolution of a float clock after hours: a unit with less time left has ended."""
-
-
-class Turn:
-    """One phase of a job in the network, and the progress of each of its units."""
-
-    def __init__(self, phase: Phase) -> None:
-        units = phase.pattern.units
-        self.phase = phase
-        self.remaining: Floats = np.ones(units)
-        self.is_moving: Bools = np.zeros(units, dtype=np.bool_)
-        self.is_done: Bools = np.zeros(units, dtype=np.bool_)
-        self.end_s: Floats = np.full(units, NEVER)
-        self.start_s: Floats = phase.start_s.copy()
-        """When the network sees a unit start: together with units that start at nearly the same
-        moment."""
-        self.lag_s: Floats = np.zeros(units)
-        """How much later than the true start that is; subtracted again when the unit ends."""
-        self.is_active = False
-        self.next_start_s = NEVER
-        """When the next unit starts by itself; NEVER if none will."""
-        self._moved_bits: Floats = np.zeros(len(phase.pattern.flow_unit))
-        self._moving_seconds: Floats = np.zeros(units)
-        self.settle_starts()
-
-    def settle_starts(self) -> None:
-        """Take the starts of waiting units from the phase, and merge those that nearly agree."""
-        waits = ~self.is_moving & ~self.is_done
-        known = waits & np.isfinite(self.phase.start_s)
-        self.start_s[waits] = self.phase.start_s[waits]
-        _, group = np.unique(
-            np.floor(self.phase.start_s[known] / COINCIDING_SECONDS), return_inverse=True
-        )
-        latest = np.full(len(group), -NEVER)
-        np.maximum.at(latest, group, self.phase.start_s[known])
-        self.start_s[known] = latest[group]
-        self._find_next_start()
-
-    def start(self, due: Bools, now_s: float) -> None:
-        self.is_moving |= due
-        self.is_active = True
-        self.lag_s = np.where(due, now_s - self.phase.start_s, self.lag_s)
-        self._find_next_start()
-
-    def end(self, done: Bools, end_s: Floats) -> None:
-        self.end_s = np.where(done, end_s, self.end_s)
-        self.is_moving &= ~done
-        self.is_done |= done
-        self.is_active = bool(self.is_moving.any())
-
-    @property
-    def waiting(self) -> Bools:
-        able: Bools = ~self.is_moving & ~self.is_done & ~self.phase.is_stuck
-        return able & np.isfinite(self.start_s)
-
-    def _find_next_start(self) -> None:
-        waiting = self.waiting
-        self.next_start_s = float(self.start_s[waiting].min()) if waiting.any() else NEVER
-
-    def progress(self, speed: Floats, flow_bps: Floats, seconds: float) -> None:
-        elapsed = np.where(self.is_moving, seconds, 0.0)
-        with np.errstate(invalid="ignore"):
-            self.remaining -= np.where(elapsed > 0, speed * elapsed, 0.0)
-        self._moving_seconds += elapsed
-        self._moved_bits += flow_bps * elapsed[self.phase.pattern.flow_unit]
-
-    def mean_bps(self, now: Floats) -> Floats:
-        """What each flow could move, on average over its unit's time; ``now`` where that was 0."""
-        seconds = self._moving_seconds[self.phase.pattern.flow_unit]
-        mean: Floats = np.where(seconds > 0, self._moved_bits / np.maximum(seconds, 1e-300), now)
-        return mean
 
 
 @dataclass(eq=False)
@@ -178,6 +101,7 @@ class Simulation:
         seconds = self.scenario.tick_seconds
         sent_before = self._tallies.bytes_sent.copy()
         self._advance(self.now_s + seconds)
+        self._book()
         self._draw()
         self._advance_machines(seconds, (self._tallies.bytes_sent - sent_before) / seconds)
         self._drifted_s = np.where(
@@ -210,7 +134,7 @@ class Simulation:
         return min((turn.next_start_s for turn in self._turns if turn), default=NEVER)
 
     def _next_end(self, solution: Solution) -> float:
-        ends = NEVER
+        ends = min((turn.lone_end_s for turn in self._turns if turn), default=NEVER)
         for turn, speed in self._moving(solution):
             able = turn.is_moving & (speed > 0)
             if able.any():
@@ -309,10 +233,51 @@ class Simulation:
                 )
             turn.end(done, np.maximum(ends, floor))
             if turn.is_done.all():
-                job = self._jobs[number]
-                job.finish(turn.phase, turn.end_s, turn.mean_bps(bps), self.world)
-                self._turns[number] = self._next_turn(job)
+                self._finish(number, turn, turn.end_s, turn.mean_bps(bps))
+        return self._end_lone() or ended
+
+    def _finish(self, number: int, turn: Turn, end_s: Floats, bps: Floats) -> None:
+        job = self._jobs[number]
+        job.finish(turn.phase, end_s, bps, self.world)
+        following = self._turns[number] = self._next_turn(job)
+        if following is not None:
+            self._leave_alone(number, following)
+
+    # Units that meet no others -----------------------------------------------------------------
+
+    def _leave_alone(self, number: int, turn: Turn) -> None:
+        """Let the units of a phase go by themselves, where no other flow can meet theirs.
+
+        Until it ends, or the world changes: then `_strike` calls them back. Other jobs count with
+        all that they may do, if they are in the network before that end.
+        """
+        lone = self._network.lone(self.world, turn.phase.pattern)
+        if lone is None or not turn.may_go_alone:
+            return
+        ends = turn.ends_alone(lone)
+        for other, (job, there) in enumerate(zip(self._jobs, self._turns, strict=True)):
+            is_there = there is not None and (there.is_active or there.first_s < ends)
+            if other != number and is_there:
+                patterns = self._jobs[number].patterns, job.patterns
+                if self._network.may_meet(self.world, *map(tuple, patterns)):
+                    return
+        turn.go_alone(lone)
+
+    def _end_lone(self) -> bool:
+        ended = False
+        for number, turn in enumerate(self._turns):
+            if turn is None or turn.lone is None or turn.lone_end_s > self.now_s + _ROUNDING:
+                continue
+            ended = True
+            self._tallies.add_lone(turn.lone, turn.book(NEVER))
+            self._finish(number, turn, turn.lone_ends(), turn.lone.flow_bps)
         return ended
+
+    def _book(self) -> None:
+        """Count what lone units have sent by now."""
+        for turn in self._turns:
+            if turn is not None and turn.lone is not None:
+                self._tallies.add_lone(turn.lone, turn.book(self.now_s))
 
     # Faults ------------------------------------------------------------------------------------
 
@@ -329,7 +294,11 @@ class Simulation:
         while self._pending and self._pending[0].start_s <= self.now_s:
             self._active.append(Active(self._pending.pop(0)))
         self._active = [one for one in self._active if one.injection.end_s > self.now_s]
+        self._book()
         self._draw()
+        for turn in self._turns:
+            if turn is not None:
+                turn.call_back(self.now_s)
         world = self.world
         before = (world.link_up, world.gpu_xid, world.host_is_down)
         world.reset()

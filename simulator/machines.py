@@ -78,6 +78,9 @@ PCIE_GENERATION = 5
 PCIE_WIDTH = 16
 LOADER_BYTES_PER_SECOND = 40e6
 """Into a GPU while it computes: its batches."""
+READ_BYTES = 1 << 20
+"""Of one request to the file server: the usual rsize of an NFS mount."""
+MS = 1000
 XID_OFF_THE_BUS = 79
 XIDS_UNCORRECTABLE = (48, 94, 95)
 """Memory errors that could not be corrected."""
@@ -369,6 +372,8 @@ class _Hosts:
         self._load: Floats = np.full(hosts, BASE_USER_CPUS + BASE_SYSTEM_CPUS)
         self._available: Counts = np.full(hosts, int(MEMORY_BYTES * MEMORY_FREE_SHARE))
         self._pressure: Counts = np.zeros((3, hosts), dtype=np.int64)
+        self._reads: Floats = np.zeros(hosts)
+        self._response_s: Floats = np.zeros(hosts)
 
     def advance(self, world: World, seconds: float, busy: Bools, rebooted: Bools) -> None:
         self._elapsed_s += seconds
@@ -386,12 +391,16 @@ class _Hosts:
             ]
         )
         self._pressure += np.rint(waits * is_on * (seconds * US)).astype(np.int64)
+        reads = LOADER_BYTES_PER_SECOND / READ_BYTES * gpus * seconds
+        self._reads += reads
+        self._response_s += reads * world.host_storage_seconds
         held = STALL_HOLDS_SHARE * np.minimum(1.0, stall / STALL_WORST)
         free = np.maximum(MEMORY_FREE_SHARE - MEMORY_SHARE_PER_GPU * gpus, 0.0) * (1.0 - held)
         self._available = (MEMORY_BYTES * free).astype(np.int64)
 
     def _restart(self, rebooted: Bools) -> None:
-        for column in (self._user, self._system, self._idle, self._iowait, self._steal):
+        mount = (self._reads, self._response_s)
+        for column in (self._user, self._system, self._idle, self._iowait, self._steal, *mount):
             column[rebooted] = 0.0
         self._load[rebooted] = 0.0
         self._pressure[:, rebooted] = 0
@@ -437,4 +446,7 @@ class _Hosts:
             pressure_io_us=io,
             pressure_memory_us=memory,
             load_1m=self._load.copy(),
+            mount_reads=self._reads.astype(np.int64),
+            mount_read_bytes=self._reads.astype(np.int64) * READ_BYTES,
+            mount_response_ms=(self._response_s * MS).astype(np.int64),
         )

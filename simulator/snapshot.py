@@ -119,6 +119,10 @@ class HostReadings:
     pressure_io_us: Counts
     pressure_memory_us: Counts
     load_1m: Floats
+    mount_reads: Counts
+    """Of the shared mount, since boot: requests, bytes, and milliseconds until their answers."""
+    mount_read_bytes: Counts
+    mount_response_ms: Counts
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ from dataclasses import fields
 import numpy as np
 
 from simulator.network.flows import Wire
+from simulator.network.lone import Lone
 from simulator.network.losses import LinkErrors
 from simulator.network.model import NOTICED, SUMMED, LinkRates, NicRates
 from simulator.snapshot import Counts, LinkCounters, NicCounters
@@ -56,6 +57,12 @@ class Tallies:
             self._peak[at] = np.maximum(self._peak[at], links.queue_peak_bytes)
         if not nics.is_calm:
             self._nic_table[nics.nics] += nics.table * seconds
+
+    def add_lone(self, lone: Lone, seconds: Floats) -> None:
+        """Add what units send that share no link: for so many seconds of each."""
+        self._table[lone.links] += lone.link_table * seconds[lone.link_unit, None]
+        if lone.nic_table.any():
+            self._nic_table[lone.nics] += lone.nic_table * seconds[lone.nic_unit, None]
 
     def take_back(self, wire: Wire, collectives: Floats) -> None:
         """Subtract bytes and packets that units never sent: so many collectives of each."""

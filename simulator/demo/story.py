@@ -91,7 +91,9 @@ def name_of(culprits: tuple[Culprit, ...]) -> str:
     if one.host:
         gpu = "" if one.gpu is None else f"gpu{one.gpu}"
         return "/".join(part for part in (one.host, one.device or gpu) if part)
-    return "/".join(part for part in (one.switch, one.switch_port) if part) or one.job
+    return (
+        "/".join(part for part in (one.switch, one.switch_port) if part) or one.storage or one.job
+    )
 
 
 def clock(seconds: float) -> str:

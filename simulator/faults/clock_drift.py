@@ -21,6 +21,7 @@ class ClockDrift(HostFault):
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
         """Fast on hosts of even number, slow on odd ones."""
         sign = 1.0 if place.host % 2 == 0 else -1.0
+        world.host_time_service_is_lost[place.host] = True
         world.host_clock_drift[place.host] = sign * between(DRIFTS, strength)
         return FOREVER
 

@@ -4,6 +4,7 @@
     root/commands/ibnetdiscover -t 200                     every node
     root/commands/perfquery -t 200 -x -l 2 1,2,3           the counters of a switch's ports
     root/commands/perfquery -t 200 -c 2 1                  how long its tick is
+    root/commands/sminfo -t 200                            who manages the subnet
 
 An agent with ``--root`` that asks the fabric (`ib_fabric`) is given these. Beside ibsim they know
 every speed, lanes that were lost, and the wide counters of Quantum's chips. What became of discards
@@ -18,6 +19,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from simulator.interfaces.columns import SUBNET_MANAGER_LID
 from simulator.interfaces.ibsim import (
     CONNECTX_7,
     NVIDIA,
@@ -32,6 +34,7 @@ from simulator.interfaces.snmp import replace_file
 from simulator.snapshot import Counts, Snapshot
 from simulator.topology.model import Topology
 
+SUBNET_MANAGER_GUID = 0xFAB5_0000_0000_0001
 ANSWER_MILLISECONDS = 200
 """Default timeout that an agent gives a switch; it is part of a command line."""
 NAME_CHARS_MAX, NAME_CHARS_KEPT = 200, 180
@@ -92,6 +95,7 @@ class DiagsOutputs:
                 lid = switch_lid(switch)
                 self._write(_tick_text(lid), "perfquery", "-c", str(lid), "1")
             self._has_nodes = True
+        self._write(_manager_text(snapshot.time_s), "sminfo")
         self._write(self._links(states), "iblinkinfo", "-l", "--switches-only")
         self._write_counters(states, counters)
 
@@ -191,6 +195,15 @@ _PORT_TEXT = (
     + "".join(_value_line(name, "%d") for name in EXTENDED)
 )
 """Of one port: takes its switch's address, its number twice, and the counters in order."""
+
+
+def _manager_text(time_s: float) -> str:
+    """`sminfo`: the manager is beside the cluster, and never goes; it sweeps every ten seconds."""
+    activity = int(time_s) // 10
+    return (
+        f"sminfo: sm lid {SUBNET_MANAGER_LID} sm guid {SUBNET_MANAGER_GUID:#x}, activity count"
+        f" {activity} priority 15 state 3 SMINFO_MASTER\n"
+    )
 
 
 def _tick_text(lid: int) -> str:

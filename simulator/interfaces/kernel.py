@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from collector.contract.units import NS
 from simulator.snapshot import Counts, HostReadings, JobStatus, Snapshot
 from simulator.topology.model import Floats, Ints
+from simulator.topology.world import STORAGE
 
+MOUNT, MOUNT_TYPE = "/datasets", "nfs"
+"""Where all hosts of a cluster mount their one file system."""
 TICKS_PER_SECOND = 100
 """USER_HZ: what /proc counts processor time in."""
 KIB = 1024
@@ -108,6 +111,27 @@ def local_ranks(job: JobStatus) -> Ints:
     local = np.empty(job.ranks, dtype=np.int32)
     local[order] = np.arange(job.ranks) - first
     return local
+
+
+def mount_texts(snapshot: Snapshot) -> list[str]:
+    """`/proc/self/mountstats` of each host: reads, and nothing else."""
+    hosts = snapshot.hosts
+    rows = zip(
+        hosts.mount_reads.tolist(),
+        hosts.mount_read_bytes.tolist(),
+        hosts.mount_response_ms.tolist(),
+        strict=True,
+    )
+    return [
+        f"device {STORAGE} mounted on {MOUNT} with fstype {MOUNT_TYPE} statvers=1.1\n"
+        "\topts:\trw,vers=3,rsize=1048576,wsize=1048576,proto=tcp\n"
+        f"\tbytes:\t{size} 0 0 0 {size} 0 {size >> 12} 0\n"
+        "\tRPC iostats version: 1.1  p/v: 100003/3 (nfs)\n"
+        "\tper-op statistics\n"
+        f"\t        READ: {reads} {reads} 0 {reads * 128} {size} 0 {response} {response} 0\n"
+        "\t       WRITE: 0 0 0 0 0 0 0 0 0\n"
+        for reads, size, response in rows
+    ]
 
 
 def start_ticks(snapshot: Snapshot, job: JobStatus) -> Counts:

@@ -33,12 +33,14 @@ from simulator.interfaces.kernel import (
     load_texts,
     local_ranks,
     memory_kib,
+    mount_texts,
     processor_ticks,
     scheduler_counts,
     start_ticks,
     uptime_s,
 )
 from simulator.interfaces.kernel_lines import nic_lines
+from simulator.interfaces.time_service import kernel_lines, tracking_lines
 from simulator.snapshot import Counts, JobStatus, Snapshot
 from simulator.topology.model import Bools, Floats, Ints, Topology
 
@@ -459,7 +461,10 @@ class MachineTree:
             _write(root / "etc/passwd", users)
             _write(root / "dev/nvidiactl", "")
             _write(root / "dev/kmsg", "")
-            (root / "nvml").mkdir(exist_ok=True)
+            _write(root / "run/chrony/chronyd.pid", "811\n")
+            for folder in ("clock", "commands", "nvml"):
+                (root / folder).mkdir(exist_ok=True)
+            _write(root / "proc/self/mountstats", "")
             for gpu in range(self._topology.gpus_per_host):
                 address = gpu_address(gpu)
                 _write(
@@ -478,6 +483,13 @@ class MachineTree:
         for name, texts in self._host_files(snapshot):
             for host in hosts:
                 self._put(f"{roots[host]}/proc/{name}", texts[host])
+        clocks = {
+            "commands/chronyc -c -n tracking": tracking_lines(snapshot),
+            "clock/adjtimex": kernel_lines(snapshot),
+        }
+        for name, texts in clocks.items():
+            for host in hosts:
+                self._put(f"{roots[host]}/{name}", texts[host])
         self._update_processes(snapshot)
         self._update_kernel_logs(snapshot)
 
@@ -505,6 +517,7 @@ class MachineTree:
         """Each file of /proc that changes, and its text on every host."""
         hosts = snapshot.hosts
         yield "stat", _stat_texts(snapshot)
+        yield "self/mountstats", mount_texts(snapshot)
         yield "meminfo", _memory_texts(snapshot)
         yield "loadavg", [f"{one} {one} {one} 3/2812 24140\n" for one in load_texts(hosts)]
         uptime, idle = uptime_s(snapshot).tolist(), hosts.cpu_idle_s.tolist()

@@ -14,15 +14,18 @@ from simulator.interfaces.infiniband_diags import DiagsOutputs
 from simulator.interfaces.run_folder import SPOOL
 from simulator.interfaces.snmp import Recordings
 from simulator.interfaces.switch_tables import Flavour
+from simulator.interfaces.ufm import SETTINGS as UFM_SETTINGS
+from simulator.interfaces.ufm import UfmTree
 from simulator.snapshot import Snapshot
 from simulator.topology.model import Fabric, Topology
 
 POLLER = "poller-0"
 INTERVAL_SECONDS, TIMEOUT_SECONDS = 10.0, 8.0
 OTHER_SOURCES = (
-    *("bursts", "configuration", "dcgm", "ethtool", "flight_recorder", "gnmi", "host", "ib_sysfs"),
-    *("kernel_log", "kineto", "links", "lldp", "nccl_debug", "nccl_inspector", "nccl_ras"),
-    *("nccl_tests", "netdev", "nvml", "steps"),
+    *("bursts", "clock", "configuration", "dcgm", "disks", "ethtool", "flight_recorder", "gds"),
+    *("gnmi", "host", "ib_sysfs", "ibdiagnet", "kernel_log", "kineto", "links", "lldp", "mlxlink"),
+    *("modules", "mounts", "nccl_debug", "nccl_inspector", "nccl_ras", "nccl_tests", "netdev"),
+    *("nvml", "opensm", "probes", "sflow", "steps"),
 )
 """All sources of an agent that ask no switches, or stream from them: a poller has them off."""
 
@@ -36,15 +39,26 @@ class Shown(Protocol):
 class PollerTree:
     """The tree of the polling machine in a folder of its own."""
 
-    def __init__(self, root: Path, topology: Topology, flavour: Flavour = Flavour.SONIC) -> None:
+    def __init__(
+        self,
+        root: Path,
+        topology: Topology,
+        flavour: Flavour = Flavour.SONIC,
+        *,
+        through_ufm: bool = False,
+    ) -> None:
+        """``through_ufm``: an InfiniBand fabric is seen through UFM alone, not asked itself."""
         self._root = root
         self._topology = topology
         self._is_started = False
-        self._switches: Shown = (
-            DiagsOutputs(root, topology)
-            if topology.fabric is Fabric.INFINIBAND
-            else Recordings(root, topology, flavour)
-        )
+        self._through_ufm = through_ufm
+        self._switches: Shown
+        if topology.fabric is not Fabric.INFINIBAND:
+            self._switches = Recordings(root, topology, flavour)
+        elif through_ufm:
+            self._switches = UfmTree(root, topology)
+        else:
+            self._switches = DiagsOutputs(root, topology)
 
     def write(self, snapshot: Snapshot) -> None:
         if not self._is_started:
@@ -68,7 +82,9 @@ class PollerTree:
         for source in OTHER_SOURCES:
             lines += ["", f"[sources.{source}]", "enabled = false"]
         if self._topology.fabric is Fabric.INFINIBAND:
-            lines += ["", "[sources.ib_fabric]", "enabled = true", *pace]
+            asked = UFM_SETTINGS if self._through_ufm else {"enabled": True}
+            words = [f"{name} = {json.dumps(value)}" for name, value in asked.items()]
+            lines += ["", "[sources.ib_fabric]", *words, *pace]
             return "\n".join(lines) + "\n"
         lines += ["", "[sources.snmp]", *pace]
         for switch in self._topology.switches:

@@ -21,21 +21,17 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.interfaces.columns import LOSSLESS_PRIORITY, PRIORITIES
+from simulator.network.optics import received_milliwatts
 from simulator.snapshot import Counts, Snapshot
-from simulator.topology.model import SONIC_PORT, SONIC_STEP, Bools, Floats, Ints, Topology
+from simulator.topology.model import SONIC_PORT, SONIC_STEP, Bools, Ints, Topology
 
 TICKS_PER_SECOND = 100
 """Of SNMP's TimeTicks."""
 MEGABIT = 1e6
 
-RECEIVE_POWER_MILLIWATTS = 0.8
-"""At a module of good health (NOMINAL_BER): -1 dBm, the middle of what 100 Gb/s lanes receive."""
 SEND_POWER_MILLIWATTS = 1.2
 POWER_UNITS_PER_MILLIWATT = 10_000
 """Sensors report milliwatts with four decimals, as in SONiC and EOS."""
-NOMINAL_BER = 1e-9
-BER_RANGE = (1e-18, 0.4)
-"""Outside of it the inverse below is undefined: better than any link, or no signal at all."""
 
 
 class Flavour(enum.StrEnum):
@@ -175,26 +171,6 @@ def _mean_size(snapshot: Snapshot, links: Ints) -> Counts:
     packets = np.maximum(snapshot.links.packets[links], 1)
     size: Counts = snapshot.links.bytes[links] // packets
     return size
-
-
-def received_milliwatts(bit_error_rate: Floats) -> Floats:
-    """The optical power at which a receiver makes that many errors.
-
-    Its noise is constant, so the distance of the signal levels in units of noise (Q) goes with the
-    power, and the error rate is the tail of a normal distribution beyond Q.
-    """
-    nominal = _tail_distance(np.array([NOMINAL_BER]))
-    power: Floats = RECEIVE_POWER_MILLIWATTS * _tail_distance(bit_error_rate) / nominal
-    return power
-
-
-def _tail_distance(probability: Floats) -> Floats:
-    """Q: standard deviations out to this tail (Abramowitz and Stegun 26.2.23, right to 5e-4)."""
-    t = np.sqrt(-2.0 * np.log(np.clip(probability, *BER_RANGE)))
-    above = 2.515517 + t * (0.802853 + t * 0.010328)
-    below = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))
-    distance: Floats = t - above / below
-    return distance
 
 
 # Columns ----------------------------------------------------------------------------------------

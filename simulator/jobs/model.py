@@ -33,6 +33,9 @@ class JobSpec:
     gather_bytes: int = 0
     """Bytes that each rank sends to all others of its data-parallel group at every step, after the
     gradient: inputs of a contrastive loss, statistics of experts. 0: nothing."""
+    tree_bytes_max: int = 4 << 20
+    """Smaller all-reduces between hosts go by tree: there latency counts, and a tree's grows with
+    the logarithm of the hosts. NCCL's tuning model crosses over between 1 and 16 MiB."""
     shares_loss: bool = True
     """Ranks all-reduce their loss at the end of a step, which aligns them for the next."""
     microbatches: int = 4

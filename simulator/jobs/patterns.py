@@ -36,9 +36,6 @@ NVLINK_STEP_SECONDS = 2e-6
 """The same between GPUs of a host: a flag in memory."""
 LAUNCH_SECONDS = 20e-6
 """From the first kernel's start to its first byte."""
-TREE_BYTES_MAX = 4 << 20
-"""Smaller all-reduces between hosts go by tree: there latency counts, and a tree's grows with the
-logarithm of the hosts. NCCL's tuning model crosses over between 1 and 16 MiB."""
 LOSS_BYTES = 64
 """All-reduced by data-parallel ranks at the end of a step: loss, gradient norm, token counts.
 Nothing to move, but it aligns the ranks for the next step."""
@@ -188,7 +185,7 @@ class Collectives:
         host = self._layout.rank_host[members]
         crosses = bool((host != host[:, :1]).any(axis=1).all())
         is_all_reduce = operation is Operation.ALL_REDUCE
-        is_tree = is_all_reduce and crosses and size_bytes < TREE_BYTES_MAX
+        is_tree = is_all_reduce and crosses and size_bytes < self._spec.tree_bytes_max
         steps = 2 * (size - 1) if is_all_reduce else size - 1
         chunk = size_bytes / size if is_all_reduce else float(size_bytes)
         is_local = is_local_edge(members, self._layout)

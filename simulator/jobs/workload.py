@@ -9,7 +9,7 @@ import numpy as np
 from simulator.jobs.layout import Layout
 from simulator.jobs.model import JobSpec
 from simulator.topology.model import Floats, Ints
-from simulator.topology.world import World
+from simulator.topology.world import STORAGE_SECONDS, World
 
 OPTIMIZER_SHARE = 0.04
 """Of a step's compute: Adam's update is bound by memory and short."""
@@ -19,6 +19,10 @@ BACKWARD_SHARE = 2.0 * FORWARD_SHARE
 LOADER_SECONDS = 0.002
 """The wait for a batch that has been prefetched."""
 LOADER_SPREAD_SECONDS = 0.0005
+READS_EXPOSED = 8.0
+"""Reads of a batch, one after the other, that prefetching does not hide."""
+STORAGE_SHAPE = 100.0
+"""Of the gamma distribution of that wait: the mean of many reads spreads by a tenth."""
 CPU_BOUND_SHARE = 0.05
 """Of compute that waits for the host: launches that the GPU's queue does not hide."""
 STALL_SECONDS = 0.03
@@ -65,10 +69,21 @@ class Workload:
             has_hiccup = random.random(ranks) < 1.0 / spec.hiccup_every_steps
             data += np.where(has_hiccup, random.exponential(spec.hiccup_seconds, ranks), 0.0)
         data = data / _left(world.host_io_stall_share)[host] + world.host_loader_seconds[host]
+        data += self._storage_wait(world)
         # All ranks of a copy of the model work on the same sequences.
         long = random.normal(0.0, spec.imbalance, self._layout.data)[self._layout.rank_copy]
         jitter = random.normal(0.0, spec.jitter, ranks)
         return StepWork(data, np.maximum((1.0 + long) * (1.0 + jitter), FACTOR_MIN))
+
+    def _storage_wait(self, world: World) -> Floats:
+        """What prefetching does not hide where the file server answers slower than it can."""
+        slower = np.maximum(world.host_storage_seconds - STORAGE_SECONDS, 0.0)
+        if not slower.any():
+            return np.zeros(self._layout.ranks)
+        each = slower[self._layout.rank_host] * READS_EXPOSED
+        spread = self._random.gamma(STORAGE_SHAPE, 1.0 / STORAGE_SHAPE, self._layout.ranks)
+        waited: Floats = each * spread
+        return waited
 
     def compute_seconds(
         self, base_seconds: float, work: StepWork, ranks: Ints, world: World

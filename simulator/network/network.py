@@ -29,6 +29,7 @@ from simulator.network.flows import (
     gather,
     mean_bps,
 )
+from simulator.network.lone import Lone, used
 from simulator.network.losses import link_errors
 from simulator.network.maxmin import share
 from simulator.network.model import Solution
@@ -62,6 +63,12 @@ class _State:
     wires: dict[Pattern, Wire] = field(default_factory=dict)
     wholes: dict[tuple[Pattern, ...], Mixture] = field(default_factory=dict)
     scenes: OrderedDict[bytes, Settled] = field(default_factory=OrderedDict)
+    lone: dict[Pattern, Lone | None] = field(default_factory=dict)
+    used: dict[tuple[Pattern, ...], Bools] = field(default_factory=dict)
+    """Links that the flows of some patterns cross, by number."""
+    meetings: dict[tuple[tuple[Pattern, ...], tuple[Pattern, ...]], bool] = field(
+        default_factory=dict
+    )
 
     @classmethod
     def of(cls, world: World, digest: bytes) -> _State:
@@ -111,6 +118,39 @@ class Network:
             return solution
         own = self._solve(world, [(pattern, only)], counts_background=False)
         return without_background(solution, self.solve(world, []), own)
+
+    def lone(self, world: World, pattern: Pattern) -> Lone | None:
+        """What each unit of a pattern does by itself; None where its units or the background meet.
+
+        For as long as no flow of another job meets them: see `may_meet`.
+        """
+        state = self._look_at(world)
+        if pattern not in state.lone:
+            paths = self._paths_of(world, pattern)
+            found = None
+            if not (used([paths], self._topology.links) & self._used_by_background(state)).any():
+                everyone = [(pattern, np.ones(pattern.units, dtype=np.bool_))]
+                solution = self._solve(world, everyone, counts_background=False)
+                found = Lone.of(pattern, paths, solution)
+            state.lone[pattern] = found
+        return state.lone[pattern]
+
+    def may_meet(
+        self, world: World, some: tuple[Pattern, ...], others: tuple[Pattern, ...]
+    ) -> bool:
+        """Whether flows of the one and of the other cross the same link."""
+        state = self._look_at(world)
+        if (some, others) not in state.meetings:
+            for patterns in (some, others):
+                if patterns not in state.used:
+                    paths = [self._paths_of(world, pattern) for pattern in patterns]
+                    state.used[patterns] = used(paths, self._topology.links)
+            meet = bool((state.used[some] & state.used[others]).any())
+            state.meetings[some, others] = meet
+        return state.meetings[some, others]
+
+    def _used_by_background(self, state: _State) -> Bools:
+        return used([state.background], self._topology.links)
 
     def wire(self, world: World, pattern: Pattern) -> Wire:
         state = self._look_at(world)

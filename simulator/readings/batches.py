@@ -1,7 +1,7 @@
 """The batches that all agents of a simulated cluster send, without agents and without files.
 
 A `Reporter` is every production agent at once: the same series, records and events by the same
-names, in the same wire format, by each host's own clock, of the sources `ethtool`,
+names, in the same wire format, by each host's own clock, of the sources `clock`, `ethtool`,
 `flight_recorder`, `host`, `ib_sysfs`, `kernel_log`, `links`, `nccl_debug`, `nccl_inspector`,
 `nccl_ras` (of jobs that hang), `netdev`, `nvml` and `steps`; and the agent that polls the switches,
 by `snmp` or `ib_fabric` (`simulator.readings.poller`). It does not send the agents' metrics
@@ -24,6 +24,7 @@ from collector.contract import wire
 from collector.contract.collective import StepSpan
 from collector.contract.model import Event
 from collector.contract.units import NS_PER_MS
+from simulator.readings.clocks import ClockSection
 from simulator.readings.collectives import CollectiveSection
 from simulator.readings.debug_logs import DebugSection
 from simulator.readings.dumps import DumpSection
@@ -31,6 +32,7 @@ from simulator.readings.fabric import EthtoolSection, NetdevSection, PortSection
 from simulator.readings.kernel_log import KernelSection
 from simulator.readings.links import LinkSection
 from simulator.readings.machines import GpuSection, HostSection, XidSection
+from simulator.readings.mounts import MountSection
 from simulator.readings.poller import Poller, PollerSpec
 from simulator.readings.processes import ProcessSection
 from simulator.readings.ranks import Ranks
@@ -123,10 +125,12 @@ class Reporter:
             EthtoolSection(topology),
             LinkSection(topology),
             KernelSection(topology),
+            ClockSection(topology),
             gpus,
             XidSection(topology),
             HostSection(topology, self._ranks),
             ProcessSection(topology, self._ranks, gpus),
+            MountSection(topology),
             DebugSection(topology, self._ranks),
             self._dumps,
             RasSection(topology),

@@ -7,6 +7,7 @@ cluster by heart, and what it is tuned on and what it is checked with differ by 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -119,12 +120,17 @@ def make_case(name: str, seed: int) -> Scenario:
     return make_faulty(faults[name], jobs, random)
 
 
-def make_faulty(fault: Fault, jobs: tuple[JobSpec, ...], random: np.random.Generator) -> Scenario:
+def make_faulty(
+    fault: Fault,
+    jobs: tuple[JobSpec, ...],
+    random: np.random.Generator,
+    clusters: Sequence[ClusterSpec] = CLUSTERS,
+) -> Scenario:
     """A quiet stretch, the fault where some job feels it, and a stretch after it."""
     seed = int(random.integers(SEED_END))
-    for choice in random.permutation(len(CLUSTERS)):
+    for choice in random.permutation(len(clusters)):
         scenario = Scenario(
-            cluster=CLUSTERS[choice], jobs=jobs, seed=seed, tick_seconds=TICK_SECONDS
+            cluster=clusters[choice], jobs=jobs, seed=seed, tick_seconds=TICK_SECONDS
         )
         # Which links a job uses is known to a simulation alone: its switches hash by its seed.
         cluster = Simulation(scenario).cluster

@@ -28,6 +28,7 @@ from simulator.score.oncall import watch_all
 from simulator.score.pages import day_markdown, mark_day
 from simulator.score.report import Scoreboard, to_json, to_markdown
 from simulator.score.run import run_all
+from simulator.score.sources import cli as sources
 from simulator.score.week import cli as week
 
 SEEDS_DEFAULT = 1
@@ -88,6 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     week.add_arguments(parser)
     accuracy.add_arguments(parser)
     kept_cases.add_arguments(parser)
+    sources.add_arguments(parser)
+    add_day_arguments(parser)
+
+
+def add_day_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hours",
         type=float,
@@ -121,6 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         (arguments.day, run_day),
         (arguments.week, week.run_week),
         (arguments.accuracy, accuracy.run_accuracy),
+        (arguments.sources, sources.run_sources),
     ):
         if is_asked:
             return run_it(arguments)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from alerts.judge.incident import standing_verdicts
+from alerts.window.model import Window
 from api.base.metrics import ServiceMetrics
 from api.fabric.cache import TopologyCache
 from api.oncall.evaluate.lead import Lead
@@ -21,7 +22,13 @@ HOLDER = "scoreboard"
 class Incidents:
     """Returns the verdict of every open incident: what the on-call person would see."""
 
-    def __init__(self, service: SimulatedService, handicap: Handicap = Handicap.NONE) -> None:
+    def __init__(
+        self,
+        service: SimulatedService,
+        handicap: Handicap = Handicap.NONE,
+        see: Callable[[Window], Window] | None = None,
+    ) -> None:
+        """``see``: what every window passes through, instead of the handicap."""
         self._metrics = ServiceMetrics()
         self._standing: Sequence[Verdict] = ()
         self.lead = Lead(service.inventory, service.clock, holder=HOLDER, is_alone=True)
@@ -32,7 +39,7 @@ class Incidents:
             topologies,
             self.lead,
             self._metrics,
-            see=lambda window: seen(window, handicap),
+            see=see or (lambda window: seen(window, handicap)),
         )
 
     def evaluate(self, now_ns: int) -> Sequence[Verdict]:

@@ -16,6 +16,7 @@ from typing import Protocol
 from api.base.metrics import ServiceMetrics
 from api.data.captures import Captures
 from api.data.ingest.ingest import Ingest
+from api.data.ingest.otlp import parse_protobuf
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
 from api.data.refresh import PortRefresh
@@ -81,10 +82,19 @@ class SimulatedService:
             self.store.close()
             self.inventory.close()
 
-    async def work(self, now_s: float, bodies: Iterable[bytes]) -> None:
-        """Store these batches and run the service's tasks, in a fixed order and to the end."""
+    async def work(
+        self, now_s: float, bodies: Iterable[bytes], pushes: Iterable[bytes] = ()
+    ) -> None:
+        """Store these batches and run the service's tasks, in a fixed order and to the end.
+
+        ``pushes`` are requests of OTLP, in protobuf.
+        """
         self.now_s = now_s
         await asyncio.gather(*(self._ingest.native(body) for body in bodies))
+        pushed = [self._ingest.otlp(body, parse_protobuf) for body in pushes]
+        if pushed:
+            await asyncio.gather(*pushed)
+            await self._ingest.sight_now()
         await self._ingest.sighted()
         self.captures.look()
         self._feed.run_once()

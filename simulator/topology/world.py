@@ -16,6 +16,10 @@ import numpy as np
 
 from simulator.topology.model import Bools, Fabric, Floats, Ints, LinkKind, Topology
 
+STORAGE = "storage0:/datasets"
+"""The one file system that all hosts of a cluster mount."""
+STORAGE_SECONDS = 0.002
+"""Of a healthy file server to answer a read of 1 MiB: flash, and a network of 25 Gbit/s."""
 RAW_BER_MEDIAN = 1e-9
 """Bit errors before correction of a good cable at 100 Gb/s a lane; correction removes all of it."""
 RAW_BER_SPREAD = 1.0
@@ -88,6 +92,8 @@ class Knobs:
     """Of time in which processes wait for memory or disk (page cache, swapping)."""
     host_loader_seconds: Floats
     """Added to every step's wait for its batch of data."""
+    host_storage_seconds: Floats
+    """That the shared file server takes to answer a read of this host."""
     host_is_down: Bools
     """Rebooting: it does not answer, and its counters restart at zero afterwards."""
     host_agent_is_dead: Bools
@@ -97,6 +103,10 @@ class Knobs:
     """The host's clock minus the true time, when its fault began."""
     host_clock_drift: Floats
     """Seconds that the host's clock gains in a second."""
+    host_time_server_off_s: Floats
+    """How far the time server that the host follows is ahead of the true time."""
+    host_time_service_is_lost: Bools
+    """Its time daemon follows no server."""
     host_process_is_stopped: Bools
     """Its training processes do not run and launch nothing (SIGSTOP, a deadlock)."""
 
@@ -159,11 +169,14 @@ class World(Knobs):
         self.host_steal_share = np.zeros(hosts)
         self.host_io_stall_share = np.zeros(hosts)
         self.host_loader_seconds = np.zeros(hosts)
+        self.host_storage_seconds = np.full(hosts, STORAGE_SECONDS)
         self.host_is_down = np.zeros(hosts, dtype=np.bool_)
         self.host_agent_is_dead = np.zeros(hosts, dtype=np.bool_)
         self.host_telemetry_loss = np.zeros(hosts)
         self.host_clock_offset_s = np.zeros(hosts)
         self.host_clock_drift = np.zeros(hosts)
+        self.host_time_server_off_s = np.zeros(hosts)
+        self.host_time_service_is_lost = np.zeros(hosts, dtype=np.bool_)
         self.host_process_is_stopped = np.zeros(hosts, dtype=np.bool_)
         self.background = []
 

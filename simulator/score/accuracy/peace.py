@@ -34,6 +34,9 @@ TICK_SECONDS = 10.0
 """How often agents report: half as often as by default, which halves the cost."""
 QUIET_SECONDS = 60.0
 """Between looks while all is quiet."""
+CALM_SECONDS = 30.0
+"""Between looks while the judge makes nothing of what is found: a verdict must stand for so long to
+be seen for certain."""
 BENIGN_EVERY_SECONDS = 1_200.0
 BENIGN_SECONDS = (60.0, 300.0)
 JOB_SECONDS = (2_400.0, 7_200.0)
@@ -170,7 +173,7 @@ def play_watch(watch: Watch) -> Watched:
         sayings=[],
     )
     try:
-        sayings = play_directly(simulation, quiet_seconds=QUIET_SECONDS)
+        sayings = play_directly(simulation, quiet_seconds=QUIET_SECONDS, calm_seconds=CALM_SECONDS)
         run = msgspec.structs.replace(run, sayings=sayings)
     except FabricscopeError as error:
         run = msgspec.structs.replace(run, error=str(error))

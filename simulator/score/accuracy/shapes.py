@@ -26,6 +26,8 @@ FAULTS = (
 """One of each family: the NIC, the cable, the port, the GPU, the host, the program."""
 ACCUMULATED = 4
 LATE_SECONDS = 45.0
+ALWAYS_TREES = 1 << 60
+"""Bytes, below which an all-reduce goes by tree: NCCL_ALGO=Tree."""
 
 
 def in_pipeline(job: JobSpec) -> JobSpec:
@@ -43,6 +45,7 @@ SHAPES: Mapping[str, Callable[[JobSpec], JobSpec]] = {
     "sharded (ZeRO, FSDP)": lambda job: replace(job, pipeline=1, is_sharded=True),
     "pipeline": in_pipeline,
     "experts": lambda job: replace(job, pipeline=1, expert=2),
+    "trees": lambda job: replace(job, pipeline=1, tree_bytes_max=ALWAYS_TREES),
     "gathers beside the gradient": lambda job: replace(job, gather_bytes=32 << 20),
     "gradient accumulation": lambda job: replace(
         job, compute_seconds=ACCUMULATED * job.compute_seconds

@@ -5,6 +5,10 @@ quiet only every nth moment is looked at; where something is found there, the mo
 out are judged after all, in their order and by what had come by then. What stirs for less than
 that and leaves no trace in the three minutes that each look goes back would be missed:
 `tests/conformance/test_score_direct.py` holds both ways against the service.
+
+Hours in peace are full of findings that mean nothing: a host was busy, a cable was worked on. There
+moments are also left out while the judge makes nothing of them, not even a verdict that nothing
+would open an incident for.
 """
 
 from __future__ import annotations
@@ -70,12 +74,16 @@ class DirectEvaluator:
         windows: DirectWindows,
         handicap: Handicap = Handicap.NONE,
         ticks_apart: int = 1,
+        calm_apart: int = 1,
         *,
         may_rest: bool = True,
     ) -> None:
+        """Looks are so many ticks apart: where nothing is found, and where nothing comes of it."""
         self._windows = windows
         self._handicap = handicap
-        self._ticks_apart = ticks_apart
+        self._quiet_apart = ticks_apart
+        self._calm_apart = calm_apart
+        self._apart = EVERY_TICK
         self._metrics = ServiceMetrics()
         self._panel = GuardedDetectors(self._metrics)
         self._rounds = Rounds(
@@ -88,7 +96,6 @@ class DirectEvaluator:
         )
         self._looked: tuple[int, frozenset[str], Window] | None = None
         self._left_out: list[int] = []
-        self._is_quiet = False
         self._standing: Sequence[Verdict] = ()
         self.rounds = 0
 
@@ -101,23 +108,28 @@ class DirectEvaluator:
 
     def evaluate(self, now_ns: int) -> Iterator[tuple[int, Sequence[Verdict]]]:
         """The verdicts that stand, at each moment that is judged by now, in order."""
-        if self._is_quiet and len(self._left_out) + 1 < self._ticks_apart:
+        if len(self._left_out) + 1 < self._apart:
             self._left_out.append(now_ns)
             return
         due, self._left_out = [*self._left_out, now_ns], []
-        if self._is_quiet and len(due) > 1:
+        if len(due) > 1:
             window = self._read(now_ns - LOOK_SECONDS * NS, now_ns)
-            if is_quiet(self._panel.find(window)):
+            findings = self._panel.find(window)
+            if is_quiet(findings):
+                self._apart = self._quiet_apart
                 return  # a round over the same window would find the same: nothing to judge
+            if self._calm_apart > EVERY_TICK and self._panel.judge(window, findings) == []:
+                self._apart = self._calm_apart
+                return
         for moment_ns in due:
             yield moment_ns, self._look(moment_ns)
 
     def _look(self, now_ns: int) -> Sequence[Verdict]:
         self.rounds += 1
+        self._apart = EVERY_TICK
         try:
             outcome = self._rounds.look(now_ns)
         except Incomplete:
-            self._is_quiet = False
             return self._standing
         except BrokenJudge as error:
             raise BrokenEvaluator("the judge broke: the log has its trace") from error
@@ -125,7 +137,11 @@ class DirectEvaluator:
             raise BrokenEvaluator(f"{', '.join(broken)} broke: the log has the trace")
         self._standing = standing_verdicts(outcome.incidents)
         has_open = any(incident.is_open for incident in outcome.incidents)
-        self._is_quiet = not has_open and not outcome.waiting and is_quiet(outcome.findings)
+        if not has_open and not outcome.waiting:
+            if is_quiet(outcome.findings):
+                self._apart = self._quiet_apart
+            elif not outcome.verdicts:
+                self._apart = self._calm_apart
         return self._standing
 
 
@@ -140,9 +156,12 @@ def play_directly(
     quiet_seconds: float = QUIET_SECONDS,
     note: Callable[[Snapshot], object] = lambda _: None,
     *,
+    calm_seconds: float = 0.0,
     may_rest: bool = True,
 ) -> list[Saying]:
     """As `simulator.score.run.play`. ``quiet_seconds`` 0: every tick is judged.
+
+    Looks are ``calm_seconds`` apart while nothing comes of what is found; 0: every tick then.
 
     ``may_rest`` False: every job is looked at whenever any is, as in services of before.
 
@@ -157,8 +176,11 @@ def play_directly(
         seed=scenario.seed,
         wanted=windows.wanted,
     )
-    apart = max(EVERY_TICK, round(quiet_seconds / scenario.tick_seconds))
-    evaluator = DirectEvaluator(windows, handicap, apart, may_rest=may_rest)
+    quiet, calm = (
+        max(EVERY_TICK, round(seconds / scenario.tick_seconds))
+        for seconds in (quiet_seconds, calm_seconds)
+    )
+    evaluator = DirectEvaluator(windows, handicap, quiet, calm, may_rest=may_rest)
     sayings: list[Saying] = []
     standing: set[tuple[Cause, Culprit]] = set()
     for snapshot in simulation.run():

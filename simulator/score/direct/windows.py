@@ -14,6 +14,7 @@ from alerts.window.common_clock import correct
 from alerts.window.model import Communicator, JobWindow, Pending, Rank, Window
 from alerts.window.slices import PIECES, align_slices, align_whole, choose_slices, shrunk
 from alerts.window.split import distinct, split
+from alerts.window.statistics import middle
 from alerts.window.steps import infer_steps
 from api.data.inventory.job_model import JobFound, JobRank
 from api.fabric.cache import BuiltTopology
@@ -192,6 +193,7 @@ class DirectWindows:
             from_ns=from_ns,
             to_ns=to_ns,
             jobs=jobs,
+            jobs_ended_ns=max(self._last_ns.values(), default=None) if not jobs else None,
             ports=ports,
             gpus=read_gpus(self._samples, grid, samples),
             hosts=read_hosts(self._samples, grid, samples),
@@ -266,6 +268,7 @@ def communicators_of(
             one.rings,
             one.trees,
             ranks,
+            is_in_network=one.is_in_network,
         )
         for one in job.communicators
     }
@@ -400,8 +403,8 @@ class Rolled:
                 "unknown" if size == ABSENT else size_class(size),
             )
             kept = self._kept.setdefault(key, deque(maxlen=PAST_SECONDS // ROLL_SECONDS + 64))
-            transfer = float(np.median(rows.transfer_ns[own])) / NS
-            skew = float(np.median(rows.skew_ns[own])) / NS
+            transfer = middle(rows.transfer_ns[own]) / NS
+            skew = middle(rows.skew_ns[own]) / NS
             kept.append(((int(stretch[one]) + 1) * length, transfer, skew))
 
     def usual(self, before_ns: int) -> Usual:

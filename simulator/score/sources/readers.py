@@ -1,0 +1,216 @@
+"""Sources of switches: each renders them in its own words and reads them as production does.
+
+A new source is a class with `deliver`, and its line in `SOURCES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, cast
+
+import msgspec
+
+from collector.contract.model import Event, Reading, Sample
+from collector.contract.units import NS_PER_MS
+from collector.contract.wire import encode_batch, pack_batch
+from collector.doors.fetch import Access
+from collector.doors.host import Host
+from collector.sources.gnmi import Gnmi, Settings
+from collector.sources.ib_fabric import IbFabric
+from collector.sources.ib_fabric import Settings as IbSettings
+from collector.switches.gnmi.model import Connection, Target
+from collector.switches.gnmi.replay import Recording
+from simulator.interfaces.switch_tables import Flavour
+from simulator.interfaces.ufm import SETTINGS as UFM_SETTINGS
+from simulator.interfaces.ufm import UfmAnswers
+from simulator.readings.batches import BATCH_SAMPLES_MAX
+from simulator.readings.poller import Poller, PollerSpec
+from simulator.score.sources.rendered import Rendered, cumulus_push, sonic_messages, time_ns_of
+from simulator.snapshot import Snapshot
+from simulator.topology.model import Fabric, Topology
+
+POLL_SECONDS = 10.0
+"""Between two readings of a switch: the default of `snmp` and `gnmi`. Cumulus exports every second
+by default; detectors look at cells of five."""
+AGENT = "poller-0"
+BOOT = "sources"
+ROUNDING_SECONDS = 1e-6
+
+
+class Delivery(Protocol):
+    """One source at work: it turns a snapshot into what arrives at the service."""
+
+    def deliver(self, snapshot: Snapshot) -> tuple[list[bytes], list[bytes]]:
+        """Native batches, and pushes of OTLP."""
+
+
+class PolledDelivery:
+    """Over SNMP, or of an InfiniBand fabric by its own programs: by the poller of fast mode.
+
+    It does not run the production readers: tests/conformance/test_simulated_poller.py holds its
+    samples equal to those of `snmp` and `ib_fabric` on the same switches, number by number.
+    """
+
+    def __init__(self, topology: Topology, flavour: Flavour = Flavour.SONIC) -> None:
+        spec = PollerSpec(interval_s=POLL_SECONDS, flavour=flavour)
+        self._poller = Poller(topology, spec, "", BOOT, BATCH_SAMPLES_MAX)
+
+    def deliver(self, snapshot: Snapshot) -> tuple[list[bytes], list[bytes]]:
+        return [encode_batch(batch) for batch in self._poller.batches(snapshot)], []
+
+
+class Paced:
+    """Whether a round is due at a snapshot."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def is_due(self, snapshot: Snapshot) -> bool:
+        if snapshot.time_s < self._next_s - ROUNDING_SECONDS:
+            return False
+        self._next_s = snapshot.time_s + POLL_SECONDS
+        return True
+
+
+class Packer:
+    """Batches of one agent that polls, from what its source read."""
+
+    def __init__(self) -> None:
+        self._sequence = 0
+
+    def pack(self, readings: Sequence[Reading], time_ns: int) -> Iterator[bytes]:
+        samples = [each for each in readings if isinstance(each, Sample)]
+        events = [each for each in readings if isinstance(each, Event)]
+        for first in range(0, len(samples), BATCH_SAMPLES_MAX):
+            batch = pack_batch(
+                samples[first : first + BATCH_SAMPLES_MAX],
+                events if not first else [],
+                agent=AGENT,
+                boot=BOOT,
+                sequence=self._sequence,
+                sent_ms=time_ns // NS_PER_MS,
+                common={"host": AGENT},
+            )
+            self._sequence += 1
+            yield encode_batch(batch)
+
+
+class Rack:
+    """A `Host` whose switches answer with what was rendered last, at simulated time."""
+
+    def __init__(self) -> None:
+        self.time_ns = 0
+        self.texts: dict[str, bytes] = {}
+
+    def gnmi(self, target: Target) -> Connection:
+        return Recording(self.texts[target.name])
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+    def monotonic_ns(self) -> int:
+        return self.time_ns
+
+
+class GnmiDelivery:
+    """SONiC's databases over gNMI, through the source `gnmi`: decoder, tables, leaves."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._shown = Rendered(topology, Flavour.SONIC)
+        self._names = [switch.name for switch in topology.switches]
+        targets = tuple(Target(name=name, profile="sonic") for name in self._names)
+        self._source = Gnmi(Settings(targets=targets))
+        self._rack = Rack()
+        self._pace = Paced()
+        self._packer = Packer()
+
+    def deliver(self, snapshot: Snapshot) -> tuple[list[bytes], list[bytes]]:
+        if not self._pace.is_due(snapshot):
+            return [], []
+        self._shown.update(snapshot)
+        time_ns = self._rack.time_ns = time_ns_of(snapshot)
+        for switch, name in enumerate(self._names):
+            self._rack.texts[name] = sonic_messages(self._shown, switch, time_ns)
+        host = cast("Host", self._rack)
+        readings = [*self._source.read(host), *self._source.look(host)]
+        return list(self._packer.pack(readings, time_ns)), []
+
+
+class OtlpDelivery:
+    """Cumulus' exports over OTLP: protobuf that the service's own door decodes.
+
+    Ports have SONiC's names, not Cumulus' (swp1): the scoreboard's truths name them so.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._shown = Rendered(topology, Flavour.SONIC)
+        self._switches = range(len(topology.switches))
+        self._pace = Paced()
+
+    def deliver(self, snapshot: Snapshot) -> tuple[list[bytes], list[bytes]]:
+        if not self._pace.is_due(snapshot):
+            return [], []
+        self._shown.update(snapshot)
+        time_ns = time_ns_of(snapshot)
+        return [], [cumulus_push(self._shown, each, time_ns) for each in self._switches]
+
+
+class Manager:
+    """A `Host` beside UFM, which answers about the fabric as it was rendered last."""
+
+    def __init__(self) -> None:
+        self.time_ns = 0
+        self.pages: dict[str, bytes] = {}
+
+    def fetch(self, url: str, seconds: float, access: Access | None = None) -> bytes:  # noqa: ARG002 - the door's
+        return self.pages[url]
+
+    def read(self, path: str, limit: int = 0) -> bytes:  # noqa: ARG002 - the door's; the token is all
+        return b"simulated"
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+    def monotonic_ns(self) -> int:
+        return self.time_ns
+
+
+class UfmDelivery:
+    """UFM's pages, through the source `ib_fabric`."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._answers = UfmAnswers(topology)
+        self._source = IbFabric(msgspec.convert(UFM_SETTINGS, IbSettings))
+        self._manager = Manager()
+        self._pace = Paced()
+        self._packer = Packer()
+
+    def deliver(self, snapshot: Snapshot) -> tuple[list[bytes], list[bytes]]:
+        if not self._pace.is_due(snapshot):
+            return [], []
+        self._manager.time_ns = time_ns_of(snapshot)
+        self._manager.pages = self._answers.pages(snapshot)
+        readings = list(self._source.read(cast("Host", self._manager)))
+        return list(self._packer.pack(readings, self._manager.time_ns)), []
+
+
+class Column(NamedTuple):
+    """A source of switches of one fabric: a column of the table."""
+
+    title: str
+    fabric: Fabric
+    make: Callable[[Topology], Delivery]
+
+
+def snmp(flavour: Flavour) -> Callable[[Topology], Delivery]:
+    return lambda topology: PolledDelivery(topology, flavour)
+
+
+SOURCES: dict[str, Column] = {
+    "snmp": Column("SNMP (SONiC)", Fabric.ROCE, snmp(Flavour.SONIC)),
+    "gnmi": Column("gNMI (SONiC)", Fabric.ROCE, GnmiDelivery),
+    "otlp": Column("OTLP (Cumulus)", Fabric.ROCE, OtlpDelivery),
+    "ib": Column("InfiniBand's programs", Fabric.INFINIBAND, PolledDelivery),
+    "ufm": Column("UFM (InfiniBand)", Fabric.INFINIBAND, UfmDelivery),
+}
+"""By the name on the command line."""
