@@ -50,3 +50,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     is_context: bool = False
     """True of what explains others and is never a verdict by itself (a hot GPU that is not late, a
     share of time that the network takes)."""
+    is_forecast: bool = False
+    """True of what has not happened yet (an optic that is dying). It is context, too: it explains
+    no job's trouble. The health of hosts counts it."""

@@ -8,10 +8,12 @@ import msgspec
 
 from alerts.cases.names import NameBook, NameKind
 from alerts.cases.times import TimeShift
-from alerts.detectors.crash import DOUBTFUL, HOST_ADDRESS, KERNEL, LAST_WORDS
+from alerts.detectors.crash import DOUBTFUL, KERNEL, LAST_WORDS
 from alerts.detectors.gpu_error import XID_EVENT
 from alerts.detectors.link_flap import EVENTS as LINK_EVENTS
 from alerts.detectors.mismatch import TIMED_OUT
+from alerts.signals.addresses import HOST_ADDRESS
+from alerts.signals.talkers import PORT_TALKERS, parse_talkers
 from collector.contract.communicator import COMMUNICATOR, HOST, PID, RANK
 from collector.contract.kernel import (
     AGE,
@@ -33,6 +35,8 @@ KINDS = frozenset(
         *LINK_EVENTS,
         "link_rate",
         "burst",
+        "queue_burst",
+        PORT_TALKERS,
         XID_EVENT,
         LAST_WORDS,
         HOST_ADDRESS,
@@ -75,6 +79,10 @@ class EventScrub:
             "proof": digits,
             "timed": digits,
             "absent": numbers,
+            "queue": digits,
+            "peak_bytes": digits,
+            "talkers": self._talkers,
+            "milliseconds": digits,
             AGE: digits,
             COUNT: digits,
             SEVERITY: lambda text: one_of(text, frozenset({FATAL})),
@@ -122,6 +130,14 @@ class EventScrub:
             for one in report.odd
         ]
         return encode_report(msgspec.structs.replace(report, odd=tuple(odd), nccl=""))
+
+    def _talkers(self, text: str) -> str:
+        """Who sends to whom, under other addresses; the hosts that they are of are left out."""
+        pairs = [
+            (*(self._names.name(NameKind.ADDRESS, end) for end in (source, destination)), share)
+            for source, destination, share in parse_talkers(text)
+        ]
+        return " ".join(f"{source}>{destination}={share}" for source, destination, share in pairs)
 
     def _pid(self, text: str) -> str:
         return str(self._names.pid(int(text))) if digits(text) else ""

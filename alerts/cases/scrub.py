@@ -21,7 +21,7 @@ from alerts.cases.jobs import JobScrub
 from alerts.cases.model import ReplayCase, Told, Truth
 from alerts.cases.names import NameBook, NameKind
 from alerts.cases.times import TimeShift
-from alerts.detectors.host_stall import DATA_PHASES
+from alerts.signals.storage import DATA_PHASES
 from alerts.window.model import Captured, Grid, Ports, Readings, Things, Window
 from collector.contract.catalog import load_catalog
 from collector.contract.verdict import Culprit
@@ -88,6 +88,7 @@ class Scrub:
             port=self._names.port(culprit.port),
             switch=self._names.machine(culprit.switch),
             switch_port=self._names.port(culprit.switch_port),
+            storage=self._names.machine(culprit.storage),
         )
 
     def window(self, window: Window) -> Window:
@@ -95,6 +96,9 @@ class Scrub:
             from_ns=self._times.moved(window.from_ns),
             to_ns=self._times.moved(window.to_ns),
             jobs=[self._jobs.job(job) for job in window.jobs],
+            jobs_ended_ns=(
+                None if window.jobs_ended_ns is None else self._times.moved(window.jobs_ended_ns)
+            ),
             ports=self.ports(window.ports),
             gpus=self.things(window.gpus),
             hosts=self.things(window.hosts),

@@ -147,6 +147,7 @@ def uplink(window: Window, row: int, span: Span, share: Floats, flows: Floats) -
         if other != row
         and ports.other_end[other] >= 0
         and ports.tier[ports.other_end[other]] == ports.tier[far]
+        and ports.is_switch[ports.other_end[other]] == ports.is_switch[far]
     ]
     full = mean(share[row, span.cells])
     others = np.nan_to_num(means(share[same][:, span.cells])) if same else np.zeros(0)

@@ -29,6 +29,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from alerts.finding import Finding
+from alerts.signals.addresses import addresses_of
 from alerts.window.model import JobWindow, Window
 from collector.contract.communicator import HOST, PID, RANK, RANKS_MAX
 from collector.contract.identity import whole_number
@@ -37,8 +38,7 @@ from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 LAST_WORDS = "last_words"
-HOST_ADDRESS = "host_address"
-"""Kinds of events (`collector.parsing.last_words`)."""
+"""A kind of events (`collector.parsing.last_words`)."""
 TOGETHER_NS = 2 * NS
 """Times of two hosts closer than this have no order: stamps have whole seconds."""
 MINORITY = 1 / 3
@@ -223,16 +223,6 @@ def hosts_of(job: JobWindow | None, who: Who, events: Sequence[Event]) -> set[st
     if who[0] == "rank" and job is not None and int(who[1]) in job.ranks:
         hosts.add(job.ranks[int(who[1])].host)
     return hosts - {""}
-
-
-def addresses_of(events: Sequence[Event]) -> dict[str, str]:
-    """The host of each address that hosts said is theirs; an address of two hosts names neither."""
-    hosts: dict[str, set[str]] = {}
-    for event in events:
-        if event.kind == HOST_ADDRESS:
-            address = event.attributes.get("address", "")
-            hosts.setdefault(address, set()).add(event.labels.get(HOST, ""))
-    return {address: next(iter(own)) for address, own in hosts.items() if len(own) == 1}
 
 
 def culprit_of(job: JobWindow | None, said: Said) -> Culprit:

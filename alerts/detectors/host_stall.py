@@ -29,10 +29,12 @@ import numpy as np
 from alerts.finding import Finding
 from alerts.signals.peers import groups_of_hosts, usual_of
 from alerts.signals.ports import amount, percent
+from alerts.signals.storage import DATA_PHASES, PHASE_PREFIX, answers_alike
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Hosts, Window
 from alerts.window.statistics import runs
-from collector.contract.verdict import Cause, Evidence, Reason
+from collector.contract.figures import duration
+from collector.contract.verdict import Cause, Evidence, Reason, RuledOut
 
 NAME = "host_stall"
 
@@ -52,12 +54,6 @@ STRENGTH_MAX = 0.95
 CONTEXT_BELOW = 0.35
 
 CPU_PREFIX = "cpu_seconds_total:"
-PHASE_PREFIX = "step_phase_seconds_total:"
-DATA_PHASES = frozenset(
-    {"data", "dataloader", "data_loader", "data_loading", "data_load", "load_data", "batch",
-     "get_batch", "fetch", "input", "loader"}
-)  # fmt: skip
-"""What training loops call the wait for their batch."""
 WAIT_SHARE_MIN = 0.03
 """Of a rank's time, more than its peers': about what a job's steps show."""
 DATA_STRENGTH = 0.8
@@ -263,6 +259,18 @@ def ranks_of_hosts(window: Window) -> Mapping[str, int]:
     return count
 
 
+def storage_ruled_out(window: Window, row: int, clue: Clue) -> tuple[RuledOut, ...]:
+    """That the mounts which all hosts share answer this one as they answer its peers."""
+    hosts = window.hosts
+    peers = np.flatnonzero(groups_of_hosts(window) == groups_of_hosts(window)[row])
+    found = answers_alike(hosts, row, peers, (clue.since_ns, clue.last_ns))
+    if found is None:
+        return ()
+    storage, own, others = found
+    why = f"{storage} answers {hosts.host[row]} in {duration(own)}, its peers in {duration(others)}"
+    return (RuledOut(what=str(Reason.STORAGE), why=why),)
+
+
 def to_finding(window: Window, row: int, clues: list[Clue]) -> Finding:
     """The clearest first. Late data on a host with troubles of its own is one of their effects."""
     ordered = sorted(clues, key=lambda one: (-one.strength, one.since_ns, one.evidence.text))
@@ -280,5 +288,6 @@ def to_finding(window: Window, row: int, clues: list[Clue]) -> Finding:
         until_ns=window.until(last_ns),
         last_ns=last_ns,
         evidence=tuple(one.evidence for one in ordered),
+        ruled_out=() if own else storage_ruled_out(window, row, accusing[0]),
         is_context=strength < CONTEXT_BELOW,
     )

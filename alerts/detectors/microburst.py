@@ -8,7 +8,8 @@ it, or are marked, paused or dropped. Over a second the port is half empty.
 *Signal.* A NIC receives clearly more than its ring has it send, its mean leaves room on the line
 (`alerts.signals.inflow.FOREIGN_STEADY`), and yet a queue shows at its switch: marks at the NIC
 beyond what is usual of it, or ports and NICs that the switch holds back, a deep queue, drops. A
-port that is half empty and has a queue is filled in bursts.
+port that is half empty and has a queue is filled in bursts. A watermark counts when it changes: it
+was reached between two readings of the switch, and evidence says so and no more.
 
 *Assumptions.* A ring's NIC receives what it sends, by the second. Steady traffic of such a mean
 would queue only while the job itself sends, and would slow it by less.

@@ -58,6 +58,7 @@ from alerts.signals.ladder import RANKS_MIN, Ladder, is_of_late_rank, ladder_of
 from alerts.signals.lasting import Lasting, lasting
 from alerts.signals.pipelines import by_messages
 from alerts.signals.smoothness import Smoothest, smoothest
+from alerts.signals.step_times import step_times
 from alerts.signals.transfer import (
     MANY,
     Company,
@@ -67,7 +68,7 @@ from alerts.signals.transfer import (
     slow_stretches,
     sorted_kinds,
 )
-from alerts.window.columns import Ints, Step
+from alerts.window.columns import Ints
 from alerts.window.model import JobWindow, Window
 from collector.contract.figures import duration
 from collector.contract.figures import share as percentage
@@ -115,7 +116,7 @@ SMOOTH_WEIGHT = 1.5
 """How much more likely the smooth one is; never enough to overrule a ladder."""
 VICTIMS_MAX = 32
 STEPS_MIN = 3
-"""Steps of each kind before a step's length is compared."""
+"""Steps of a slow time before a rank's own lateness in them says anything."""
 UNNAMED_STRENGTH = 0.3
 INCOMPLETE = 0.7
 """How much less is believed where records of ranks are missing."""
@@ -610,16 +611,6 @@ def smooth_evidence(window: Window, episode: Episode, smooth: Smoothest) -> Evid
 # What else it is not, and what it costs ----------------------------------------------------------
 
 
-def steps_in(job: JobWindow, episode: Episode) -> tuple[list[Step], list[Step]]:
-    within = [
-        step
-        for step in job.steps
-        if step.start_ns < episode.last_ns and step.end_ns > episode.since_ns
-    ]
-    outside = [step for step in job.steps if step not in within]
-    return within, outside
-
-
 def ruled_out_of(job: JobWindow, episode: Episode) -> tuple[RuledOut, ...]:
     """Why it is not a rank that comes late; nothing, where that is not certain."""
     worst = episode.worst
@@ -666,23 +657,20 @@ def own_lateness(job: JobWindow, episode: Episode) -> float | None:
 
 def cost_of(job: JobWindow, episode: Episode) -> Cost:
     """What the job lost: by its steps, or by what its slowest kind took too long."""
-    within, outside = steps_in(job, episode)
     lasted = max((episode.last_ns - episode.since_ns) / NS, 1e-9)
-    step = without = None
-    if min(len(within), len(outside)) >= STEPS_MIN:
-        step, without = (
-            float(np.median([one.end_ns - one.start_ns for one in steps])) / NS
-            for steps in (within, outside)
-        )
-        lost = max(0.0, step - without) * len(within)
+    times = step_times(job, episode.since_ns, episode.last_ns)
+    if times is not None:
+        # What was not read lost as much as what was.
+        count = max(times.count, lasted / times.slow) if job.slices else times.count
+        lost = max(0.0, times.slow - times.usual) * count
     else:
         lost = episode.worst.excess_ns * len(episode.worst.slow) / NS
     lost = min(lost, lasted)
     return Cost(
         job=job.job,
         lost_seconds=lost,
-        step_seconds=step,
-        step_seconds_without=without,
+        step_seconds=None if times is None else times.slow,
+        step_seconds_without=None if times is None else times.usual,
         lost_share=lost / lasted,
         gpu_hours=lost * job.size / 3600,
     )

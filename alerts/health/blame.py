@@ -122,7 +122,8 @@ def signs_of(findings: Iterable[Finding], incidents: Iterable[Incident]) -> list
 
     Counters of an idle host show a dead cable that no job feels yet. Only clear findings of
     machines count, and none about things that an incident accuses or explains: those are charged
-    already, or symptoms.
+    already, or symptoms. A forecast (an optic that is dying) is such a sign: no job suffers from it
+    yet, and the next one should run elsewhere.
     """
     covered = by_machine(incidents)
     found: dict[Target, Charge] = {}
@@ -143,6 +144,7 @@ def signs_of(findings: Iterable[Finding], incidents: Iterable[Incident]) -> list
                 until_ns=None,
                 about=about,
                 text=finding.evidence[0].text[:TEXT_CHARS_MAX] if finding.evidence else "",
+                is_forecast=finding.is_forecast,
             )
             known = found.get(target)
             if known is None or known.confidence * known.weight < charge.confidence * charge.weight:
@@ -152,7 +154,7 @@ def signs_of(findings: Iterable[Finding], incidents: Iterable[Incident]) -> list
 
 def is_sign(finding: Finding) -> bool:
     """Whether a finding counts by itself: a machine's own, clear, and no effect of others'."""
-    is_machines_own = not finding.job and not finding.is_context
+    is_machines_own = not finding.job and (finding.is_forecast or not finding.is_context)
     return (
         is_machines_own
         and not finding.cause.facts.is_soft

@@ -105,6 +105,8 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The nearest thing that is accused: of a host's charge, its link, NIC or GPU."""
     text: str = ""
     """The verdict's sentence, or the finding's evidence."""
+    is_forecast: bool = False
+    """Whether it has not happened yet."""
 
     @property
     def is_certain(self) -> bool:
@@ -125,7 +127,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         reason = "" if self.reason is Reason.UNKNOWN else f" ({self.reason})"
         of = f" of {self.about.within_host}" if self.about.within_host else ""
         if not self.incident:
-            return f"{self.cause}{reason}{of}, found"
+            return f"{self.cause}{reason}{of}, {'expected' if self.is_forecast else 'found'}"
         end = "open" if self.until_ns is None else "over"
         return f"{self.cause}{reason}{of}, {end}, {self.incident}"
 

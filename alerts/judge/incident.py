@@ -52,7 +52,7 @@ from alerts.judge.incident_model import (
 )
 from alerts.judge.names import name_incident, names_of, same_thing
 from alerts.judge.stretches import GAP_SECONDS, of_present, over_all, share_of, with_stretch
-from alerts.signals.replay import grown, stood
+from alerts.signals.replay import grown, is_rougher, stood
 from collector.contract.cause_facts import Family
 from collector.contract.units import NS
 from collector.contract.verdict import Cost, Culprit, Verdict
@@ -239,7 +239,11 @@ class Round:
         """
         closed_ns = incident.closed_ns or incident.last_seen_ns
         if self._evidence_ns(verdict) <= closed_ns:
-            return is_known_symptom(verdict, incident) or is_named(verdict, incident)
+            return (
+                is_known_symptom(verdict, incident)
+                or is_named(verdict, incident)
+                or leaves_open(verdict, incident.verdict)
+            )
         # What became another incident does not come back: that one has its place.
         if incident.became is not None or not is_back(verdict, incident.verdict):
             return False
@@ -506,7 +510,11 @@ class Round:
         for cost in verdict.costs:
             own = part_since(cost, verdict.since_ns, since_ns, evidence_ns)
             known = present.get(cost.job)
-            present[cost.job] = own if known is None else grown(known, own, elapsed_s)
+            # One cause costs what it did: a round that sees no steps knows less, and says no other.
+            is_less = known is not None and verdict.cause is old.cause and is_rougher(own, known)
+            present[cost.job] = (
+                own if known is None else grown(known, known if is_less else own, elapsed_s)
+            )
         # What it has cost is a counter, which does not fall: it began early enough for that.
         longest_s = max((cost.lost_seconds for cost in present.values()), default=0.0)
         since_ns = max(min(since_ns, last_ns - round(longest_s * NS)), incident.earlier.over_ns)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import blake2b
 
+from collector.contract.storage import server_of
 from collector.contract.units import NS
 from collector.contract.verdict import Culprit, Verdict
 
@@ -25,7 +26,11 @@ def same_thing(one: Culprit, other: Culprit) -> bool:
     False
     >>> same_thing(Culprit(host="a"), Culprit(switch="leaf1"))
     False
+    >>> same_thing(Culprit(storage="filer1:/data"), Culprit(job="llama", storage="filer1:/out"))
+    True
     """
+    if one.storage or other.storage:
+        return bool(one.storage) and server_of(one.storage) == server_of(other.storage)
     has_machine = bool((one.host and other.host) or (one.switch and other.switch))
     has_rank = bool(one.job and other.job) and one.rank is not None and other.rank is not None
     if not has_machine and not has_rank:

@@ -11,6 +11,7 @@ from functools import cached_property
 import msgspec
 
 from alerts.window.model import JobWindow, Ports, Window
+from collector.contract.storage import server_of
 from collector.contract.verdict import Culprit
 
 
@@ -108,6 +109,8 @@ class Surroundings(msgspec.Struct, frozen=True, dict=True):
 
 def is_same(ports: Ports, one: Culprit, other: Culprit) -> bool:
     """Whether two culprits are one thing, by either end of a cable, or one is part of the other."""
+    if one.storage or other.storage:
+        return bool(one.storage) and server_of(one.storage) == server_of(other.storage)
     rows = port_row(ports, one), port_row(ports, other)
     if rows[0] is not None and rows[1] is not None:
         return cable_of(ports, rows[0]) == cable_of(ports, rows[1])

@@ -56,7 +56,7 @@ def undecided_of(
 
 
 def names_a_part(culprit: Culprit) -> bool:
-    return bool(culprit.host or culprit.switch) or culprit.rank is not None
+    return bool(culprit.host or culprit.switch or culprit.storage) or culprit.rank is not None
 
 
 def suspects_in(

@@ -207,11 +207,15 @@ def blame(window: Window, finding: Finding, symptom: Finding, around: Surroundin
 
 
 def is_felt(window: Window, finding: Finding, around: dict[str, Surroundings]) -> bool:
-    """Whether a finding matters without a job's times: a job's bytes cross it, or none is known."""
+    """Whether a finding matters without a job's times: a job's bytes cross it, or none is known.
+
+    Between two jobs people work on cables: what begins there holds up no job.
+    """
     if finding.strength < ALONE_STRENGTH_MIN:
         return False
     if not window.jobs:
-        return True
+        ended = window.jobs_ended_ns
+        return ended is None or finding.since_ns <= ended + TOGETHER_NS
     least = share_min(finding)
     return any(place.share_of(finding.culprit) >= least for place in around.values())
 
@@ -288,14 +292,16 @@ def slight_cases(
 
 
 def lasts_with(reason: Finding, symptom: Finding) -> bool:
-    """Whether a reason is there for most of the lateness, or still.
+    """Whether a reason is there for most of the lateness, or for a good part of it and still.
 
-    One pause of a loader, and sequences that happen to be long for minutes after it, are two things
-    of which neither is a fault.
+    One pause of a loader, and sequences that happen to be long for minutes around it, are two
+    things of which neither is a fault. A pause a moment ago is still there, too: whether it stays
+    is seen a little later.
     """
     common = min(reason.last_ns, symptom.last_ns) - max(reason.since_ns, symptom.since_ns)
+    whole = symptom.last_ns - symptom.since_ns
     is_there = reason.last_ns >= symptom.last_ns - TOGETHER_NS
-    return is_there or 2 * common >= symptom.last_ns - symptom.since_ns
+    return 2 * common >= whole or (is_there and 3 * common >= whole)
 
 
 def is_clear(finding: Finding) -> bool:
@@ -346,7 +352,7 @@ def standstill_cases(
 
 def names_somebody(culprit: Culprit) -> bool:
     """Whether there is a culprit: a job alone is none."""
-    return bool(culprit.host or culprit.switch) or culprit.rank is not None
+    return bool(culprit.host or culprit.switch or culprit.storage) or culprit.rank is not None
 
 
 def is_part_of(finding: Finding, place: Surroundings) -> bool:
@@ -428,7 +434,7 @@ def without_effects(window: Window, cases: Sequence[Case]) -> list[Case]:
             for other in cases
             if other is not case
             and overlaps(other.root, case.root)
-            and is_effect(window, case, other)
+            and (is_effect(window, case, other) or waits_for_storage(case, other))
         ]
         if causes:
             causes[0].explained.append(case.root)
@@ -506,6 +512,18 @@ def is_effect(window: Window, case: Case, other: Case) -> bool:
     is_soft = case.root.cause.facts.is_soft and not case.symptoms
     touches = share_a_job or not case.symptoms
     return is_before or (is_deeper and (is_place or (touches and (is_soft or case.is_bare))))
+
+
+def waits_for_storage(case: Case, other: Case) -> bool:
+    """Whether a rank is late for nothing but its data, while a server is slow for all ranks."""
+    root = case.root
+    if other.root.cause is not Cause.SLOW_STORAGE or root.cause is not Cause.STRAGGLER:
+        return False
+    if not set(jobs_of(case)) & set(jobs_of(other)):
+        return False
+    reasons = {root.reason, *(one.reason for one in case.support)}
+    begun = root.since_ns >= other.root.since_ns - TOGETHER_NS
+    return begun and reasons <= {Reason.UNKNOWN, Reason.DATA_LOADING, Reason.STORAGE}
 
 
 def is_filled(case: Case) -> bool:

@@ -16,6 +16,7 @@ from collector.contract.causes import by_reason
 from collector.contract.figures import duration, share, shown
 from collector.contract.measurement import undecided_words
 from collector.contract.ranks_read import RANKS_READ
+from collector.contract.storage import server_of
 from collector.contract.verdict import (
     Cause,
     Cost,
@@ -142,6 +143,8 @@ def action(verdict: Verdict) -> str:
             "its": "their" if verdict.accomplices else "its",
             "it_is": "they are" if verdict.accomplices else "it is",
             "switch": shown(culprit.switch) or "the switch",
+            "server": shown(server_of(culprit.storage)) or "the file server",
+            "storage": shown(culprit.storage) or "the mount",
             "gpu": f" -i {culprit.gpu}" if culprit.gpu is not None else "",
             "remove": capital(remove),
             "remove_lower": remove,
@@ -164,8 +167,13 @@ def name(culprit: Culprit) -> str:
     ('rank 5 on node5 (GPU 2)', 'rank 5 of job llama')
     >>> name(Culprit(switch="spine0")), name(Culprit(host="a", gpu=1)), name(Culprit())
     ('switch spine0', "a's GPU 1", '')
+    >>> name(Culprit(job="llama", storage="filer1:/data"))
+    'the server filer1 (mount filer1:/data)'
     """
     host, job = shown(culprit.host), shown(culprit.job)
+    if culprit.storage:
+        server = shown(server_of(culprit.storage))
+        return f"the server {server} (mount {shown(culprit.storage)})"
     if culprit.device:
         nic = f"NIC {shown(culprit.device)}"
         extra = [f"port {shown(culprit.port)}"] if culprit.port not in ("", "1") else []
@@ -281,7 +289,9 @@ def capital(text: str) -> str:
     >>> capital("rank 3 on a"), capital("node3's NIC eth0"), capital("drain a")
     ('Rank 3 on a', "node3's NIC eth0", 'Drain a')
     """
-    is_ours = text.startswith(("rank ", "ranks ", "port ", "switch ", "job ", "drain ", "take "))
+    is_ours = text.startswith(
+        ("rank ", "ranks ", "port ", "switch ", "job ", "drain ", "take ", "the ")
+    )
     return text[:1].upper() + text[1:] if is_ours else text
 
 

@@ -32,6 +32,7 @@ A rule without them is never taken for a symptom."""
 
 NETWORK_THEMES = frozenset({"loss", "errors", "links", "pause", "congestion", "bursts", "capacity"})
 MACHINE_THEMES = frozenset({"gpus", "kernel"})
+STORAGE_THEMES = frozenset({"storage"})
 JOB_THEMES = frozenset({"stragglers", "collectives"})
 SPREADING_THEMES = frozenset({"pause", "congestion", "bursts"})
 """Back-pressure carries these through a fabric, to ports that no verdict lists as victims."""
@@ -77,6 +78,8 @@ def covered_by(incident: Incident) -> list[Covered]:
 
 def things_of(culprit: Culprit, family: Family) -> Iterable[Covered]:
     """A culprit as alerts label it: trouble of links does not explain a GPU's, nor the reverse."""
+    if culprit.storage:
+        yield Covered("storage", (("storage", culprit.storage),), STORAGE_THEMES)
     if family is not Family.RANK:
         if culprit.switch:
             # A switch is a host whose device is the switch itself.

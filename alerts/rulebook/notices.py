@@ -39,7 +39,7 @@ CRITICAL = "critical"
 """The severity that pages, unless a route has other matchers."""
 GROUP_BY_DEFAULT = (ALERT_NAME, "cluster")
 
-CULPRIT_LABELS = ("host", "gpu", "rank", "device", "port", "switch", "switch_port")
+CULPRIT_LABELS = ("host", "gpu", "rank", "device", "port", "switch", "switch_port", "storage")
 """Labels that name an alert's culprit, the widest first."""
 
 GONE_SECONDS = 15 * 60

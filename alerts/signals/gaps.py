@@ -34,7 +34,9 @@ from alerts.window.clocks import operation_index
 from alerts.window.columns import Flags, Floats, Ints, Records
 from alerts.window.messages import is_pairwise
 from alerts.window.model import JobWindow
+from alerts.window.slices import whole_steps
 from alerts.window.split import distinct, medians, reduced, starts_of
+from alerts.window.statistics import middle
 
 BINS_MAX = 20_000
 """Steps that are looked at, the newest: a window of hours."""
@@ -276,14 +278,8 @@ def bins_of(job: JobWindow, records: Records) -> tuple[Ints, Ints]:
 
 
 def looked_at(job: JobWindow, starts: Ints, ends: Ints, ranks: int) -> Ints:
-    """The steps that the records show as a whole, the newest of too many.
-
-    The first and the last of a slice may be cut off; the last of all may as well be in any window.
-    """
-    chosen = np.full(len(ends), not job.slices)
-    for begin, end in job.slices:
-        inside = np.flatnonzero((starts >= begin) & (ends <= end))
-        chosen[inside[1:] if end == job.slices[-1][1] else inside[1:-1]] = True
+    """The steps that the records show as a whole, the newest of too many."""
+    chosen = whole_steps(job.slices, starts, ends)
     newest = max(1, min(BINS_MAX, CELLS_MAX // max(1, ranks)))
     found: Ints = np.flatnonzero(chosen)[-newest:]
     return found
@@ -377,19 +373,27 @@ def steps_by_count(records: Records, operation: Ints, ends: Ints, part: Ints) ->
 
 def counted(by_clock: Ints) -> Ints:
     _, counts = np.unique(by_clock, return_counts=True)
-    each = int(np.median(counts))
+    each = int(middle(counts))
     if each < 1 or len(by_clock) < 3 * each:
         return by_clock
     place = np.arange(len(by_clock), dtype=np.int64)
-    # Of all places where a step may begin, the one that agrees with the clock most evenly.
-    options = [(place + shift) // each for shift in range(each)]
-    drift = [by_clock - option for option in options]
-    agree = [int((one == np.median(one)).sum()) for one in drift]
-    best = int(np.argmax(agree))
+    # Of all places where a step may begin, the first that agrees with the clock most evenly.
+    best, most = (place, by_clock), -1
+    for shift in range(each):
+        option = (place + shift) // each
+        drift = by_clock - option
+        agree = int((drift == middle(drift)).sum())
+        if agree > most:
+            best, most = (option, drift), agree
+        if most == len(place):
+            break
+    option, drift = best
+    if most == len(place):
+        return by_clock  # the count and the clock differ by the same everywhere
     width = 2 * (SMOOTH_STEPS * each // 2) + 1
-    padded = np.pad(drift[best], width // 2, mode="edge")
+    padded = np.pad(drift, width // 2, mode="edge")
     smooth = np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
-    found: Ints = options[best] + smooth.astype(np.int64)
+    found: Ints = option + smooth.astype(np.int64)
     return found
 
 

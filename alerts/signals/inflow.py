@@ -7,12 +7,15 @@ not its job's. That alone is nothing to complain about: a queue has to show too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 
 from alerts.finding import Finding
 from alerts.signals.ports import (
     PACKETS,
+    VALUE_MAX,
     Span,
     amount,
     called,
@@ -36,8 +39,10 @@ from alerts.signals.ports import (
     values_of,
     waited,
 )
+from alerts.signals.talkers import talker_evidence
 from alerts.window.columns import Flags, Floats
 from alerts.window.model import Ports, Window
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Evidence, Reason
 
 FOREIGN_LEAST = 0.08
@@ -70,6 +75,8 @@ DISCARDS_LEAST = 100.0
 GAPS_LEAST = 1.0
 """Gaps in its packets that a NIC sees, a second."""
 READINGS_LEAST = 2
+QUEUE_BURST = "queue_burst"
+"""Events of watermarks (`collector.switches.peaks`)."""
 BURSTS = "bursts_seen"
 """What evidence calls the bursts that an agent's sampler reported: events, and no series."""
 
@@ -209,8 +216,23 @@ def is_backed_up(ports: Ports) -> Flags:
 
 
 def is_deep(ports: Ports) -> Flags:
-    depth = most_of(ports, ("queue_depth_bytes", "queue_peak_bytes"))
-    return from_far(ports, (depth >= QUEUE_LEAST).astype(np.float64)) > 0
+    """Much stands in the queue, or its mark shows that much stood there in this cell."""
+    deep = values_of(ports, "queue_depth_bytes") >= QUEUE_LEAST
+    deep |= fresh_marks(values_of(ports, "queue_peak_bytes")) >= QUEUE_LEAST
+    return from_far(ports, deep.astype(np.float64)) > 0
+
+
+def fresh_marks(marks: Floats) -> Floats:
+    """Watermarks where they are new; NaN elsewhere: a mark that stands tells of an old burst.
+
+    It was reached between two readings of the switch. Those are mostly further apart than cells,
+    so that the cell before has it as well.
+    """
+    changed = np.zeros(marks.shape, dtype=bool)
+    changed[:, 1:] = (marks[:, 1:] != marks[:, :-1]) & ~np.isnan(marks[:, 1:] + marks[:, :-1])
+    fresh = np.where(changed, marks, np.nan)
+    fresh[:, :-1] = np.fmax(fresh[:, :-1], fresh[:, 1:])
+    return fresh
 
 
 # The inflow of one NIC ---------------------------------------------------------------------------
@@ -233,7 +255,9 @@ def inflow(window: Window, row: int, span: Span, seen: Seen) -> Inflow | None:
     evidence = [
         *receives(window, row, span, seen),
         *queue_evidence(window, row, span, seen),
+        *peak_evidence(window, row, span),
         *burst_evidence(window, row, span),
+        *talker_evidence(window, int(window.ports.other_end[row]), span),
     ]  # fmt: skip
     return Inflow(
         nic=row,
@@ -293,6 +317,49 @@ def queue_evidence(window: Window, row: int, span: Span, seen: Seen) -> list[Evi
         words = f"{called(ports, worst)} is held back by {ports.host[far]} {{0}}"
         found += held_back(window, worst, span, words=words)
     return found
+
+
+def peak_evidence(window: Window, row: int, span: Span) -> list[Evidence]:
+    """How much stood in front of the NIC at most, by its switch, and how finely that is known."""
+    ports, far = window.ports, int(window.ports.other_end[row])
+    if far < 0:
+        return []
+    edges = ports.grid.edges_ns
+    told = [
+        (amount_in(event.attributes, "peak_bytes"), amount_in(event.attributes, "milliseconds"))
+        for event in window.events
+        if event.kind == QUEUE_BURST
+        and int(edges[span.first]) <= event.time_ns < int(edges[span.last + 1])
+        and event.labels.get("host") == ports.host[far]
+        and event.labels.get("port") == ports.port[far]
+    ]
+    if told and max(told)[0] >= QUEUE_LEAST:
+        peak, milliseconds = max(told)
+        times = f" ({len(told)} times so far)" if len(told) > 1 else ""
+        text = (
+            f"{peak / 1e6:.1f} MB stood in the queue of {called(ports, far)} at some moment within "
+            f"{milliseconds / 1000:.3g} s{times}"
+        )
+        name = "queue_peak_bytes"
+        return [observe(window, far, name, span, text=text, value=peak, unit="bytes")]
+    depth = line_of(ports, "queue_depth_bytes", far)[span.cells]
+    if not (np.nan_to_num(depth) >= QUEUE_LEAST).any():
+        return []
+    peak = float(np.nanmax(depth))
+    text = (
+        f"{peak / 1e6:.1f} MB stood in the queue of {called(ports, far)} when it was read, at some "
+        f"moment within {ports.grid.step_ns / NS:.3g} s"
+    )
+    return [observe(window, far, "queue_depth_bytes", span, text=text, value=peak, unit="bytes")]
+
+
+def amount_in(attributes: Mapping[str, str], name: str) -> float:
+    """A number of an event; 0 for what is none: events come from outside."""
+    try:
+        number = float(attributes.get(name, ""))
+    except ValueError:
+        return 0.0
+    return number if 0 <= number <= VALUE_MAX else 0.0
 
 
 def burst_evidence(window: Window, row: int, span: Span) -> list[Evidence]:

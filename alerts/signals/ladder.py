@@ -144,7 +144,13 @@ def is_of_late_rank(job: JobWindow, stretch: Stretch, ladder: Ladder) -> bool:
 
 
 def ring_orders(communicator: Communicator | None, ranks: int) -> list[Ints]:
-    """The different orders of its channels; ranks in their order where NCCL's log is missing."""
+    """The different orders of its channels; ranks in their order where NCCL's log is missing.
+
+    None where switches may add up: then which ranks are neighbours decides nothing, and what lies
+    between them is neither slow nor innocent.
+    """
+    if communicator is not None and communicator.is_in_network:
+        return []
     rings: Sequence[Sequence[int]] = communicator.rings if communicator is not None else ()
     different = list(dict.fromkeys(tuple(ring) for ring in rings))[:RINGS_MAX]
     whole = [ring for ring in different if sorted(ring) == list(range(ranks))]

@@ -189,6 +189,14 @@ def stood(cost: Cost, elapsed_s: float) -> Cost:
     )
 
 
+def is_rougher(cost: Cost, other: Cost) -> bool:
+    """Whether it is an estimate without steps beside one that has them.
+
+    What operations take longer a step hides in part, behind what ranks compute meanwhile.
+    """
+    return cost.step_seconds is None and other.step_seconds is not None
+
+
 def grown(old: Cost, new: Cost, elapsed_s: float) -> Cost:
     """What a job has lost: never less than before."""
     added_s = max(new.lost_share, 0.0) * elapsed_s

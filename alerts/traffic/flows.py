@@ -5,6 +5,10 @@ trees) and how its algorithms work give it nevertheless: a ring hands the same n
 each of its edges, a tree the message up and down each of its own, an all-to-all an equal part from
 each rank to each other. Such bytes are *modelled*. Sends and receives name both ends: those bytes
 are *measured*. Bytes are payload, without headers.
+
+Where switches add up (CollNet over SHARP, NVLS), no rank sends to another: every host hands the
+message up once and gets the result once. Those bytes are in `Traffic.up_bytes`, by rank, and in no
+flow. What NCCL does with other algorithms is not modelled, and not taken for a ring.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from alerts.traffic.places import NAMELESS, Places
 from alerts.window.columns import Codes, Columns, Flags, Floats, Ints, Operations, Records
 from alerts.window.model import Communicator
 from alerts.window.split import distinct
-from collector.contract.collective import Operation, bus_bytes
+from collector.contract.collective import NVLS, Operation, bus_bytes, reduces_in_network
 from collector.contract.records import ABSENT
 
 TREE_BYTES_MAX = 4 << 20
@@ -42,8 +46,11 @@ class Assumption(enum.StrEnum):
     """No debug line shows how a communicator is wired: its ranks in order were taken for a ring."""
     RING_FOR_TREE = "ring_for_tree"
     """A tree of unknown edges was taken for a ring: the same bytes in all."""
-    RING_FOR_OTHER = "ring_for_other"
-    """Another algorithm (NVLS, CollNet, PAT) was taken for a ring."""
+    NOT_MODELLED = "not_modelled"
+    """NCCL chose an algorithm without a model here (NVLS tree, PAT, a reduce-scatter or all-gather
+    in switches), or may have had switches add up: those bytes are not placed."""
+    REDUCED_IN_SWITCHES = "reduced_in_switches"
+    """Switches add up: each host's ranks hand the message up in equal parts, and to no rank."""
     ROOT_ZERO = "root_zero"
     """Records do not name the root of a broadcast, reduce, gather or scatter: rank 0 was taken."""
     EQUAL_PARTS = "equal_parts"
@@ -63,6 +70,11 @@ class Pattern(enum.IntEnum):
     TO_ROOT = 5
     FROM_ROOT = 6
     NOWHERE = 7
+    UP = 8
+    """To switches of the network, which add up and send the result to all."""
+    INSIDE = 9
+    """To the NVSwitch of the one host that all ranks are on."""
+    UNKNOWN = 10
 
 
 PATTERNS = {
@@ -136,6 +148,8 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """All flows of a job, and what they rest on."""
 
     flows: Flows
+    up_bytes: Floats
+    """[rows of `Places`] that each rank hands to switches of the network, which add up."""
     unplaced_bytes: float
     """Of operations whose shape or members are not known."""
     assumptions: list[Assumption]
@@ -153,7 +167,7 @@ def traffic_of(
     """The flows of these operations; ``is_tree`` overrules the choice by size."""
     maker = Maker(communicators, places, FLOWS_MAX if flows_max is None else flows_max)
     for table in sums:
-        chosen = patterns_of(table, communicators, maker.assumptions, is_tree=is_tree)
+        chosen = patterns_of(table, communicators, places, maker.assumptions, is_tree=is_tree)
         maker.add_all(table, chosen)
     maker.add_messages(messages)
     return maker.done()
@@ -162,6 +176,7 @@ def traffic_of(
 def patterns_of(
     sums: Sums,
     communicators: Mapping[str, Communicator],
+    places: Places,
     assumptions: set[Assumption],
     *,
     is_tree: bool | None,
@@ -177,25 +192,65 @@ def patterns_of(
         + [False]
     )[sums.communicator]
     algorithm = [name.lower() for name in [*sums.algorithms, ""]]
-    said_tree = np.array(["tree" in name for name in algorithm])[sums.algorithm]
-    said_other = np.array([name not in {"", "ring", "tree"} for name in algorithm])[sums.algorithm]
+    said_tree = np.array([name == "tree" for name in algorithm])[sums.algorithm]
     said_nothing = np.array([not name for name in algorithm])[sums.algorithm]
     is_reduce = reduces[sums.operation]
     by_size = sums.size_bytes < TREE_BYTES_MAX if is_tree is None else np.full(len(sums), is_tree)
     guessed = is_reduce & said_nothing & has_trees
     wants_tree = is_reduce & (said_tree | (guessed & by_size))
     pattern[wants_tree & has_trees] = Pattern.TREE
+    turn_to_switches(sums, pattern, communicators, places)
     for found, what in (
         (guessed.any() and is_tree is None, Assumption.ALGORITHM_BY_SIZE),
         (guessed.any() and is_tree is not None, Assumption.ALGORITHM_BY_COUNTERS),
-        ((wants_tree & ~has_trees).any(), Assumption.RING_FOR_TREE),
-        ((said_other & (pattern == Pattern.RING) & ~said_tree).any(), Assumption.RING_FOR_OTHER),
+        ((wants_tree & (pattern == Pattern.RING)).any(), Assumption.RING_FOR_TREE),
+        (np.isin(pattern, (Pattern.UP, Pattern.INSIDE)).any(), Assumption.REDUCED_IN_SWITCHES),
+        ((pattern == Pattern.UNKNOWN).any(), Assumption.NOT_MODELLED),
         (np.isin(pattern, list(ROOTED)).any(), Assumption.ROOT_ZERO),
         ((pattern == Pattern.ALL_PAIRS).any(), Assumption.EQUAL_PARTS),
     ):
         if found:
             assumptions.add(what)
     return pattern
+
+
+BETWEEN_RANKS = frozenset({"ring", "tree"})
+"""NCCL's algorithms in which ranks send to ranks, and whose edges it logs."""
+
+
+def turn_to_switches(
+    sums: Sums, pattern: Ints, communicators: Mapping[str, Communicator], places: Places
+) -> None:
+    """Change the pattern of rows that are no rings or trees, or of which that is not known."""
+    in_network = {name for name, one in communicators.items() if one.is_in_network}
+    if not in_network and {name.lower() for name in sums.algorithms} <= {"", *BETWEEN_RANKS}:
+        return
+    is_ringlike = np.isin(pattern, (Pattern.RING, Pattern.TREE))
+    first, which = distinct(sums.communicator, sums.operation, sums.algorithm)
+    for place, row in enumerate(first.tolist()):
+        algorithm = sums.algorithms[sums.algorithm[row]].lower()
+        name = sums.communicators[sums.communicator[row]]
+        if algorithm in BETWEEN_RANKS or (not algorithm and name not in in_network):
+            continue
+        over = host_count(communicators[name], places) if name in communicators else 0
+        if operation_of(sums.operations[sums.operation[row]]) != Operation.ALL_REDUCE or not over:
+            found = Pattern.UNKNOWN
+        elif reduces_in_network(algorithm, over):
+            found = Pattern.UP
+        elif algorithm == NVLS and over == 1:
+            found = Pattern.INSIDE
+        else:
+            found = Pattern.UNKNOWN
+        pattern[is_ringlike & (which == place)] = found
+
+
+def host_count(communicator: Communicator, places: Places) -> int:
+    """Over how many hosts it goes; 0 unless the host of every rank is known."""
+    rows = [places.row_of.get(number, NAMELESS) for number in communicator.job_rank.values()]
+    if len(rows) < communicator.ranks or NAMELESS in rows:
+        return 0
+    hosts = {int(places.host[row]) for row in rows}
+    return 0 if NAMELESS in hosts else len(hosts)
 
 
 def summed(group: Ints, amount: Floats, count: int) -> Floats:
@@ -215,7 +270,7 @@ def amounts(sums: Sums, pattern: Ints) -> Floats:
         size, ranks = int(sums.size_bytes[row]), int(sums.ranks[row])
         if size != ABSENT and size > 0:
             operation = operation_of(sums.operations[sums.operation[row]])
-            is_ring = pattern[row] == Pattern.RING
+            is_ring = pattern[row] in {Pattern.RING, Pattern.UNKNOWN}
             each[place] = bus_bytes(operation, size, ranks) if is_ring else float(size)
     amount: Floats = each[which] * sums.count if len(first) else np.zeros(0)
     return np.nan_to_num(amount, nan=0.0, posinf=0.0)
@@ -229,7 +284,13 @@ def whole_share(pattern: Pattern, size: int) -> float:
     """The shares of all edges together, if all members are known."""
     if size < 2:  # noqa: PLR2004 - alone
         return 0.0
-    return {Pattern.RING: float(size), Pattern.TREE: 2.0 * (size - 1)}.get(pattern, size - 1.0)
+    if pattern == Pattern.INSIDE:
+        return 0.0
+    return {
+        Pattern.RING: float(size),
+        Pattern.UNKNOWN: float(size),
+        Pattern.TREE: 2.0 * (size - 1),
+    }.get(pattern, size - 1.0)
 
 
 class Edges(Columns, frozen=True, kw_only=True):
@@ -264,6 +325,7 @@ class Maker:
         self._parts: list[tuple[Edges, float, float, bool]] = []
         self._count = 0
         self._unplaced = 0.0
+        self._up: Floats = np.zeros(len(places.host))
 
     def add_all(self, sums: Sums, chosen: Ints) -> None:
         amount = amounts(sums, chosen)
@@ -282,6 +344,9 @@ class Maker:
     ) -> None:
         """The operations of one communicator that have one pattern."""
         known = self._communicators.get(name)
+        if pattern == Pattern.UP and known is not None:
+            self._hand_up(known, amount)
+            return
         edges = None
         size = max(ranks, known.ranks) if known is not None else 0
         room = self._flows_max - self._count
@@ -294,6 +359,13 @@ class Maker:
         missing = whole_share(pattern, max(size, ranks)) - placed
         if missing > SHARE_EXACT:
             self._unplaced += amount * missing
+
+    def _hand_up(self, communicator: Communicator, amount: float) -> None:
+        """Each host's ranks hand up equal parts; ``host_count`` has seen that all are known."""
+        rows = self._rows(communicator, communicator.ranks)
+        rows = rows[rows >= 0]
+        host = self._places.host[rows]
+        self._up[rows] += amount / np.bincount(host)[host]
 
     def add_messages(self, messages: Messages) -> None:
         """Sends and receives; each pair took its own time."""
@@ -336,7 +408,10 @@ class Maker:
             }
         )
         return Traffic(
-            flows=flows, unplaced_bytes=self._unplaced, assumptions=sorted(self.assumptions)
+            flows=flows,
+            up_bytes=self._up,
+            unplaced_bytes=self._unplaced,
+            assumptions=sorted(self.assumptions),
         )
 
     def _append(
@@ -363,7 +438,7 @@ class Maker:
             others, root = rows[1:size], np.full(max(size - 1, 0), rows[0])
             ends = (others, root) if pattern == Pattern.TO_ROOT else (root, others)
             return make_edges(ends[0], ends[1], np.ones(len(others)), None)
-        if pattern == Pattern.NOWHERE:
+        if pattern in {Pattern.NOWHERE, Pattern.INSIDE, Pattern.UNKNOWN}:
             return None
         edges = self._ring(communicator, rows, size)
         if pattern == Pattern.CHAIN_FROM_ROOT:

@@ -125,6 +125,15 @@ def sent_and_received(cells: Cells, size: int) -> tuple[Floats, Floats]:
     return sent, summed(cells.target, cells.bytes, size)
 
 
+def handed_up(up_bytes: Floats, places: Places) -> Floats:
+    """[NICs] what ranks hand to switches that add up, in equal parts by each NIC of a rank."""
+    sent = np.zeros(len(places.nics))
+    for row in np.flatnonzero(up_bytes > 0).tolist():
+        nics = places.nic[row, : int(places.nics_of_rank[row])]
+        np.add.at(sent, nics, up_bytes[row] / max(len(nics), 1))
+    return sent
+
+
 # Against the NICs' own counters ------------------------------------------------------------------
 
 

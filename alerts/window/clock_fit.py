@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from alerts.window.columns import Codes, Flags, Floats, Ints
+from alerts.window.statistics import middle
 
 DRIFT_TYPICAL = 5e-5
 """50 ppm: what a quartz does. Without evidence for a drift the fit assumes none."""
@@ -89,7 +90,7 @@ def fit_clocks(
         before, solution = solution, solve(evidence, weight, ridge, solution)
         share = np.abs(residuals(evidence, weight, solution)) / evidence.inside_ns
         speaking = share[base > 0]
-        scatter = max(1.4826 * float(np.median(speaking)), 1e-6) if len(speaking) else scatter
+        scatter = max(1.4826 * middle(speaking), 1e-6) if len(speaking) else scatter
         large = share / (LARGE * scatter)
         weight = base / (np.maximum(large, 1.0) if number < rough else 1.0 + large**2)
         if number > rough and float(np.abs(solution - before).max()) < SETTLED_NS:

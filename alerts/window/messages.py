@@ -7,10 +7,13 @@ one may begin later: the order of messages and their times decide.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from alerts.window.columns import Codes, Flags, Ints, Records
 from alerts.window.split import PAIRWISE, distinct, starts_of
+from alerts.window.statistics import middle
 from collector.contract.collective import Operation
 from collector.contract.records import ABSENT
 
@@ -80,31 +83,51 @@ def best_match(records: Records, senders: Ints, receivers: Ints) -> tuple[Ints, 
     _, one, other = np.intersect1d(
         records.sequence[senders], records.sequence[receivers], return_indices=True
     )
-    options = [(senders[one], receivers[other])]
+    options: list[tuple[Ints | slice, Ints | slice]] = [(one, other)]
+    lengths = [len(one)]
     most = abs(len(senders) - len(receivers)) + SHIFT_MORE
     for shift in sorted(range(-most, most + 1), key=abs) if most <= SHIFT_MAX else ():
-        first, second = senders[max(0, shift) :], receivers[max(0, -shift) :]
-        count = min(len(first), len(second))
-        options.append((first[:count], second[:count]))
-    fits = [misfit(records, *option) for option in options]
+        sent, come = max(0, shift), max(0, -shift)
+        count = max(0, min(len(senders) - sent, len(receivers) - come))
+        options.append((slice(sent, sent + count), slice(come, come + count)))
+        lengths.append(count)
+    sends, receives = Ends.of(records, senders), Ends.of(records, receivers)
+    fits = [misfit(sends.part(first), receives.part(second)) for first, second in options]
     near = [
-        (-len(option[0]), fit, place)
-        for place, (option, fit) in enumerate(zip(options, fits, strict=True))
+        (-length, fit, place)
+        for place, (length, fit) in enumerate(zip(lengths, fits, strict=True))
         if fit <= AS_NEAR * min(fits)
     ]
-    return options[min(near)[2]]
+    first, second = options[min(near)[2]]
+    return senders[first], receivers[second]
 
 
-def misfit(records: Records, senders: Ints, receivers: Ints) -> float:
+class Ends(NamedTuple):
+    """One side of some messages: when each was entered and left, and whether both are known."""
+
+    entry_ns: Ints
+    exit_ns: Ints
+    is_timed: Flags
+
+    @classmethod
+    def of(cls, records: Records, rows: Ints) -> Ends:
+        entry_ns, exit_ns = records.entry_ns[rows], records.exit_ns[rows]
+        return cls(entry_ns, exit_ns, (entry_ns != ABSENT) & (exit_ns != ABSENT))
+
+    def part(self, rows: Ints | slice) -> Ends:
+        return Ends(self.entry_ns[rows], self.exit_ns[rows], self.is_timed[rows])
+
+
+def misfit(sends: Ends, receives: Ends) -> float:
     """How far receives typically end from when both ends had come, and from the sends' ends.
 
     The first is large if a receive ended before its send began, the second if a send is far older.
     Messages without a time at both ends tell nothing.
     """
-    entered, came = records.entry_ns[senders], records.entry_ns[receivers]
-    left, ended = records.exit_ns[senders], records.exit_ns[receivers]
-    known = (entered != ABSENT) & (came != ABSENT) & (left != ABSENT) & (ended != ABSENT)
+    known = sends.is_timed & receives.is_timed
     if not known.any():
         return float("inf")
-    apart = np.abs(ended - np.maximum(entered, came)) + np.abs(ended - left)
-    return float(np.median(apart[known]))
+    ended = receives.exit_ns
+    apart = np.abs(ended - np.maximum(sends.entry_ns, receives.entry_ns))
+    apart += np.abs(ended - sends.exit_ns)
+    return middle(apart if known.all() else apart[known])

@@ -222,6 +222,8 @@ class Communicator(msgspec.Struct, frozen=True, kw_only=True):
     every host has one rank."""
     is_one_way: bool = False
     """Messages from its rank 0 to its rank 1, and none back."""
+    is_in_network: bool = False
+    """Switches of the network add up for it (CollNet): its bytes need not go round in rings."""
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
@@ -416,6 +418,8 @@ class Window(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     to_ns: int
     """Until when data has come: the present, or the end of a capture."""
     jobs: Sequence[JobWindow] = ()
+    jobs_ended_ns: int | None = None
+    """Where none runs: when the last one that is known was last seen. None where none is known."""
     ports: Ports
     gpus: Gpus
     hosts: Hosts

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from alerts.window.clocks import SEGMENT_SECONDS, align, operation_index, usable
-from alerts.window.columns import Clock, ClockFit, Ints, Records
+from alerts.window.columns import Clock, ClockFit, Flags, Ints, Records
 from alerts.window.common_clock import DRIFT_MAX, STEP_RESIDUALS
 from alerts.window.split import distinct, starts_of
 from collector.contract.units import NS
@@ -54,6 +54,18 @@ def choose_slices(counts: Ints, edges_ns: Ints, records_max: int) -> list[tuple[
         if begin < end and 0 < total[end] - total[begin] <= OVERFULL * share:
             chosen.append((begin, end))
     return [(int(edges_ns[begin]), int(edges_ns[end]) - 1) for begin, end in chosen]
+
+
+def whole_steps(slices: Sequence[tuple[int, int]], starts: Ints, ends: Ints) -> Flags:
+    """Which of these steps, in order of time, were read from their first record to their last.
+
+    The first and the last of a slice may be cut off; the last of all may as well be in any window.
+    """
+    chosen = np.full(len(ends), not slices)
+    for begin, end in slices:
+        inside = np.flatnonzero((starts >= begin) & (ends <= end))
+        chosen[inside[1:] if end == slices[-1][1] else inside[1:-1]] = True
+    return chosen
 
 
 def shrunk(slices: Sequence[tuple[int, int]], clocks: Sequence[ClockFit]) -> list[tuple[int, int]]:

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from alerts.window.columns import Flags, Floats
+from alerts.window.columns import Flags, Floats, Ints
 
 NORMAL = 1.4826
 """A normal distribution's standard deviation, in median absolute deviations."""
+
+
+def middle(values: Floats | Ints) -> float:
+    """The median of one column, as `np.median` has it, in a fifth of its time for short ones.
+
+    Of one value at least; a NaN among them is taken for the largest, and not for the answer.
+
+    >>> middle(np.array([4, 1, 3])), middle(np.array([4.0, 1.0, 3.0, 2.0]))
+    (3.0, 2.5)
+    """
+    half = len(values) // 2
+    if len(values) % 2:
+        return float(np.partition(values, half)[half])
+    low, high = np.partition(values, (half - 1, half))[half - 1 : half + 1].tolist()
+    return (float(low) + float(high)) / 2
 
 
 def spread(values: Floats) -> float:
@@ -15,13 +30,13 @@ def spread(values: Floats) -> float:
     known = values[~np.isnan(values)]
     if not len(known):
         return 0.0
-    return float(NORMAL * np.median(np.abs(known - np.median(known))))
+    return NORMAL * middle(np.abs(known - middle(known)))
 
 
 def median_known(values: Floats) -> float:
     """The median without NaNs; NaN of nothing, and no warning."""
     known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else float("nan")
+    return middle(known) if len(known) else float("nan")
 
 
 def runs(chosen: Flags, *, gap: int = 0, least: int = 1) -> list[tuple[int, int]]:

@@ -18,6 +18,7 @@ from alerts.window.clocks import operation_index
 from alerts.window.columns import Codes, Columns, Floats, Ints, Operations, Records, Step
 from alerts.window.messages import is_pairwise, partners
 from alerts.window.split import distinct, joinable, medians, members_in, reduced, starts_of
+from alerts.window.statistics import middle
 from collector.contract.records import ABSENT
 
 PERIOD_MAX = 4_096
@@ -408,7 +409,7 @@ def count_steps(own: Work, start: int, period: int) -> Ints:
         counted = own.sequence[rows]
         # Flight Recorder counts operations of all kinds together, so that a step is further.
         further = counted[count:] - counted[:-count]
-        number[rows] = (counted - first) // max(1, int(np.median(further)) if len(further) else 1)
+        number[rows] = (counted - first) // max(1, int(middle(further)) if len(further) else 1)
         rare &= ~rows
     if rare.any():
         # What does not belong to every step (an evaluation, a checkpoint's barrier) counts to the
@@ -428,16 +429,15 @@ def renumbered(bounds: Bounds, reference: Bounds) -> Bounds:
         reference.end_ns[nearest] - bounds.end_ns
     )
     nearest = np.where(closer, before, nearest)
-    shift = int(np.median(reference.number[nearest] - bounds.number))
+    shift = int(middle(reference.number[nearest] - bounds.number))
     return msgspec.structs.replace(bounds, number=bounds.number + shift)
 
 
 def measure_steps(work: Work, bounds: Bounds) -> list[Step]:
     spent = measure_ranks(work, bounds)
-    return [
-        summed(bounds, spent, np.flatnonzero(bounds.number == number))
-        for number in np.unique(bounds.number)
-    ]
+    order = np.argsort(bounds.number, kind="stable")
+    edges = np.flatnonzero(np.diff(bounds.number[order])) + 1
+    return [summed(bounds, spent, rows) for rows in np.split(order, edges) if len(rows)]
 
 
 class Spent(Columns, frozen=True, kw_only=True):
@@ -489,11 +489,11 @@ def inside_times(own: Work, start_ns: Ints) -> tuple[Floats, Floats]:
 
 def summed(bounds: Bounds, spent: Spent, rows: Ints) -> Step:
     """One step from its rows of all ranks; medians, so that one odd rank does not hide it."""
-    wait, transfer = np.median(spent.wait_ns[rows]), np.median(spent.transfer_ns[rows])
+    wait, transfer = middle(spent.wait_ns[rows]), middle(spent.transfer_ns[rows])
     # From the earliest on: whole times do not fit into a float's digits.
     base = int(bounds.start_ns[rows].min())
-    start = base + int(np.median(bounds.start_ns[rows] - base))
-    end = base + int(np.median(bounds.end_ns[rows] - base))
+    start = base + int(middle(bounds.start_ns[rows] - base))
+    end = base + int(middle(bounds.end_ns[rows] - base))
     waited_for = spent.waited_for_ns[rows]
     worst = int(np.argmax(waited_for))
     return Step(

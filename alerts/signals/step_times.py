@@ -1,0 +1,45 @@
+"""What a job's steps took in a slow time, and what they took beside it. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from alerts.window.model import JobWindow
+from alerts.window.slices import whole_steps
+from collector.contract.units import NS
+
+STEPS_MIN = 3
+"""Steps of each kind before their lengths are compared."""
+STEPS_BESIDE = 20
+"""Steps on each side of a slow time that say what is usual."""
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """Medians, in seconds."""
+
+    slow: float
+    usual: float
+    count: int
+    """The slow ones that were read."""
+
+
+def step_times(job: JobWindow, since_ns: int, last_ns: int) -> StepTimes | None:
+    """By the steps that were read whole; None where too few are known.
+
+    Usual is what they took just before and just after: further away there may be other trouble.
+    """
+    steps = sorted((step.end_ns, step.start_ns) for step in job.steps)
+    ends = np.array([end for end, _ in steps], dtype=np.int64)
+    starts = np.array([start for _, start in steps], dtype=np.int64)
+    known = whole_steps(job.slices, starts, ends) & (ends > starts)
+    length, starts, ends = (ends - starts)[known], starts[known], ends[known]
+    slow = length[(starts < last_ns) & (ends > since_ns)]
+    before = length[ends <= since_ns][-STEPS_BESIDE:]
+    after = length[starts >= last_ns][:STEPS_BESIDE]
+    beside = np.concatenate([before, after])
+    if min(len(slow), len(beside)) < STEPS_MIN:
+        return None
+    return StepTimes(
+        slow=float(np.median(slow)) / NS, usual=float(np.median(beside)) / NS, count=len(slow)
+    )
