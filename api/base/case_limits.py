@@ -45,3 +45,10 @@ signature is known to be right. → 413"""
 PAGERDUTY_IDS_MAX: Final = 10_000
 """PagerDuty's incidents whose key is remembered, so that notes find theirs. Past it the oldest is
 forgotten."""
+
+COSTS_INCIDENTS_MAX: Final = 10_000
+"""Incidents that one account of costs adds up, the latest: a year of a large fleet. More → the
+answer says `is_partial`"""
+
+COSTS_ENTRIES_MAX: Final = 1_000
+"""Lines of one account, the dearest. More → counted in `entries_left_out`"""

@@ -29,6 +29,15 @@ names them by their ids, 20 bytes each."""
 OWNER_BODY_BYTES_MAX: Final = 1 << 30
 """The rows of one insert, which wait in a file: PENDING_ROWS_MAX of the widest. → 503, retry"""
 
+INSERT_LOG_BYTES: Final = 64 << 20
+"""What was inserted lately, in memory that all processes of a service share: 28 bytes a sample,
+half a minute of a hundred hosts. A process that reads nothing for longer forgets what it held of
+the last minutes, and loads it from the store again. Memory is taken as it is used."""
+
+INSERT_NOTE_BYTES_MAX: Final = 32 << 10
+"""What the writer of rows says of them, in a header of its request. Where it is more, it says
+nothing, and what others keep of that table's past is asked for again."""
+
 START_SECONDS_MAX: Final = 1_800.0
 """How long a process of the service may take until it is ready: an upgrade of large tables. Past it
 the service stops, and says which one it was."""

@@ -22,7 +22,8 @@ ROLLOUT_SILENT_SECONDS: Final = 120.0
 Agents report every five seconds."""
 
 ROLLOUT_LOOK_SECONDS: Final = 5.0
-"""How often a service process looks for news of roll-outs in the inventory: one row."""
+"""How often a service process writes agents' reports and moves a roll-out on, while there are any.
+It learns of a new configuration within a second."""
 
 CONFIGURATION_REPORTS_MAX: Final = 10_000
 """Agents' reports that wait for the inventory; more are dropped and counted, and the agents repeat

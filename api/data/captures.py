@@ -9,17 +9,17 @@ and polls the inventory for changes once a second.
 from __future__ import annotations
 
 import datetime as dt
-import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterable
 
 from api.base.errors import Problem
 from api.base.limits import CAPTURES_PENDING_MAX
+from api.data.exchange import Exchange
 from api.data.inventory.captures import Capture, CaptureEnd
+from api.data.inventory.orders import Mark
 from api.data.inventory.records import CaptureState
 from api.data.inventory.repository import Inventory
-from collector.contract.errors import InventoryError
 from collector.contract.model import Event
 from collector.contract.wire import CAPTURES_MAX, CaptureRequest
 
@@ -33,8 +33,6 @@ KIND = "capture"
 DETAIL_CHARS_MAX = 200
 SAMPLES_MAX = 1 << 40
 
-log = logging.getLogger(__name__)
-
 
 class Captures:
     """The requests that this process knows to be pending. For any thread."""
@@ -43,13 +41,15 @@ class Captures:
         self._inventory = inventory
         self._clock = clock
         self._lock = threading.Lock()
-        self._looking = threading.Lock()
-        """Of looks: one at a time."""
         self._pending: dict[str, list[CaptureRequest]] = {}
         self._handed: set[tuple[str, str]] = set()
         self._told: set[tuple[str, str]] = set()
         self._ended: list[CaptureEnd] = []
-        self._is_failing = False
+        self.configuration: Mark | None = None
+        """The latest configuration for agents when this last looked (`api.data.rollouts`): the
+        same statement reads it."""
+        self.look = Exchange("captures", self._exchange).look
+        """Write news to the inventory, and read requests that other processes accepted."""
 
     # --- asking --------------------------------------------------------------------------------
 
@@ -112,24 +112,14 @@ class Captures:
 
     # --- the inventory -------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Write news to the inventory, and read requests that other processes accepted."""
-        try:
-            with self._looking:
-                self._exchange()
-            self._is_failing = False
-        except InventoryError as error:
-            if not self._is_failing:
-                log.warning("captures cannot be looked up: %s", error)
-            self._is_failing = True
-
     def _exchange(self) -> None:
         now = self._now()
         with self._lock:
             handed, ended = self._handed - self._told, list(self._ended)
         if handed or ended:
             self._inventory.captures.note(handed, ended, now)
-        found = self._inventory.captures.pending()
+        orders = self._inventory.orders.pending()
+        found, self.configuration = orders.captures, orders.configuration
         expired = now - dt.timedelta(seconds=EXPIRE_SECONDS)
         if any(capture.requested_at < expired for capture in found):
             self._inventory.captures.expire(expired, now)

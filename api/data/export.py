@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from api.base.errors import Problem
@@ -204,6 +205,46 @@ def new_stream(sink: Pieces, schema: pa.Schema) -> Any:  # noqa: ANN401 - pyarro
 def new_parquet(sink: Pieces, schema: pa.Schema) -> Any:  # noqa: ANN401
     """A writer of a Parquet file. A batch is a row group: the file is sent as it is made."""
     return pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd")
+
+
+FORMULA = r"^([=+\-@\t\r])"
+"""A spreadsheet runs a text that begins so; names of hosts and jobs come from outside."""
+
+
+class CsvWriter:
+    """A writer of CSV as pyarrow's writers are; a value that is not known is an empty cell."""
+
+    def __init__(self, sink: Pieces, schema: pa.Schema) -> None:
+        self._schema = pa.schema(
+            [pa.field(one.name, pa.string()) if is_text(one.type) else one for one in schema]
+        )
+        self._writer = pcsv.CSVWriter(pa.PythonFile(sink, mode="w"), self._schema)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        columns = [
+            pc.replace_substring_regex(column.cast(pa.string()), FORMULA, r"'\1")
+            if is_text(column.type)
+            else column
+            for column in batch.columns
+        ]
+        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_dictionary(kind))
+
+
+def encode_csv(chunks: Iterator[Chunk]) -> Iterator[bytes]:
+    return encode_columns(chunks, CsvWriter)
 
 
 def encode_arrow(chunks: Iterator[Chunk]) -> Iterator[bytes]:

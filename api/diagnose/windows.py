@@ -178,6 +178,7 @@ def job_window(
             known.rings if known is not None else [],
             known.trees if known is not None else [],
             ranks,
+            is_in_network=known is not None and known.is_in_network,
         )
     timed = set(np.unique(job_ranks_of_rows(analysis.records, job_ranks)).tolist()) - {-1}
     groups = dumped_groups(analysis)

@@ -30,13 +30,21 @@ class Cabling(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_cabling(topology: Topology) -> Cabling:
     kinds = {name: node.kind for name, node in topology.nodes.items()}
+
+    has_agents = NodeKind.HOST in kinds.values()
+
+    def kind_of(end: PortId) -> NodeKind:
+        """Where no host has an agent, unknown machines (`unknown_port`) are the hosts."""
+        is_machine = kinds[end.host] is NodeKind.UNKNOWN and end.device != end.host
+        return NodeKind.HOST if is_machine and not has_agents else kinds[end.host]
+
     between: dict[str, Counter[str]] = {
         name: Counter() for name, kind in kinds.items() if kind is NodeKind.SWITCH
     }
     latest: dict[PortId, tuple[Link, str]] = {}
     for link in topology.links.values():
         a, b = link.id.a, link.id.b
-        pair = (kinds[a.host], kinds[b.host])
+        pair = (kind_of(a), kind_of(b))
         if pair == (NodeKind.SWITCH, NodeKind.SWITCH):
             if a.host != b.host:
                 between[a.host][b.host] += 1

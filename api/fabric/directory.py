@@ -355,6 +355,13 @@ def made_up_port(node: str, end: EndFact, *, is_switch: bool) -> PortId:
 
 
 def unknown_port(end: EndFact) -> PortId:
-    """A synthetic port of an unknown node, under the best name that its neighbour reports."""
+    """A synthetic port of an unknown node, under the best name that its neighbour reports.
+
+    A node that identifies its port by an address and describes it by a name is a machine: lldpd
+    and the firmware of network cards do so, and switches identify a port by its name. Where no
+    agent runs on hosts, this tells a leaf's ports to hosts from those to other switches.
+    """
     node = end.peer_name or end.peer_chassis or end.peer_guid or end.peer_port_id or end.peer_port
+    if end.peer_name and as_mac(end.peer_port_id) and end.peer_port and not as_mac(end.peer_port):
+        return PortId(node, end.peer_port, FIRST_PORT)
     return PortId(node, node, end.peer_port or end.peer_port_id or f"at {end.port}")

@@ -31,6 +31,7 @@ from api.http.routes import (
     checks,
     configuration_document,
     configurations,
+    costs,
     docs,
     elsewhere,
     events,
@@ -110,6 +111,7 @@ ROUTERS = tuple(
         verdicts,
         incident_work,  # first: `….md` is no incident's id
         incidents,
+        costs,
         feedback,
         explain,
         freshness,

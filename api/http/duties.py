@@ -40,6 +40,9 @@ class Duties(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it looks after what all processes of the service share: the disks, the clock, the
     service's own alerts. One of them does."""
 
+    takers: int = 1
+    """Processes of the service that take telemetry on the same address, this one among them."""
+
     sums_deltas: bool = True
     """Whether all increments of a series that OTLP senders send come to this process, as far as it
     knows: it keeps their sums in memory."""
@@ -69,13 +72,12 @@ ANSWER_WORKS: Final = frozenset({"news", "health", "actions", "rules"})
 EVALUATE_WORKS: Final = frozenset(
     {
         *("port watch", "job watch", "lead", "roll", "evaluator", "health", "actions", "ghosts"),
+        "optics",
         *("rules", "notifier", "roll-ups"),
     }
 )
 WATCH_WORKS: Final = frozenset({"wellbeing", "self watch"})
-COMMON_WORKS: Final = frozenset(
-    {"commit", "memory", "captures", "roll-outs", "tokens", "own numbers"}
-)
+COMMON_WORKS: Final = frozenset({"commit", "memory", "inserts", "orders", "tokens", "own numbers"})
 
 
 def works_for(duties: Duties) -> frozenset[str]:

@@ -21,6 +21,7 @@ from api.base.allocator import bound_arenas
 from api.base.packages import leave_out_needless
 from api.base.version import VERSION
 from api.data.inventory.repository import Inventory
+from api.data.store.insert_log import InsertLog
 from api.data.store.store import Store, StoreUrl
 from api.http.app import create_app
 from api.http.connections import Connections
@@ -128,8 +129,11 @@ def tune() -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
 
 
-def open_store(settings: ServiceSettings, url: StoreUrl) -> Store:
-    return Store(url, retention_days=settings.retention_days.by_table())
+def open_store(
+    settings: ServiceSettings, url: StoreUrl, inserts: InsertLog | None = None, sharers: int = 1
+) -> Store:
+    days = settings.retention_days.by_table()
+    return Store(url, retention_days=days, inserts=inserts, sharers=sharers)
 
 
 def prepare_store(store: Store) -> None:

@@ -44,6 +44,9 @@ CLIENT_VARIABLES = frozenset({SERVICE_VARIABLE, TOKEN_VARIABLE})
 RULES_INTERVAL_S_MIN, RULES_INTERVAL_S_MAX = 1.0, 3_600.0
 """Agents report every five seconds; and rules that run less than once an hour come too late."""
 
+PRICE_MAX = 1e6
+"""Of a GPU-hour, in any currency: above it a digit too many was typed."""
+CURRENCY_CHARS_MAX = 8
 HOST_NAME = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 """A name in `allowed_hosts`: any, all below a name, or the name itself."""
 
@@ -97,6 +100,7 @@ SENDER_BUDGETS_MAX = 1e6
 """Past it there is nothing to bound."""
 
 
+PORT_MAX = (1 << 16) - 1
 GRPC_LISTEN, GRPC_EXAMPLE = "otlp_grpc_listen", "0.0.0.0:4317"
 
 
@@ -104,8 +108,10 @@ def address_of(setting: str, value: str, example: str) -> tuple[str, int]:
     """Host and port of HOST:PORT; SettingsError names the setting."""
     host, _, port = value.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isdecimal() or int(port) >= 1 << 16:
+    if not host or not port.isdecimal():
         raise SettingsError(f"{setting} is {value!r}; write HOST:PORT, as {example}")
+    if int(port) > PORT_MAX:
+        raise SettingsError(f"{setting} is {value!r}; a port is 0 to {PORT_MAX}, as in {example}")
     return host, int(port)
 
 
@@ -163,6 +169,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tls_key: str = ""
     """The certificate's private key (PEM)."""
     retention_days: RetentionDays = RetentionDays()
+    price_per_gpu_hour: float = 0.0
+    """What an hour of a GPU costs you, for `/v1/costs`. 0: not known, costs are in GPU-hours."""
+    currency: str = "USD"
+    """What that price is in."""
     retention_bytes: int = 0
     """Bytes on disk that samples, records, events and findings may take together; past it the
     oldest days are dropped, of all tables, never today; roll-ups, which are kept longer, shrink by
@@ -343,6 +353,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         self._check_door()
         check_limits(self.tenant_limits)
         self._check_rules()
+        self._check_price()
         _ = self.notifier, self.kinds_asked
         read_policy(self.policy_file)
         if bool(self.tls_certificate) != bool(self.tls_key):
@@ -406,6 +417,16 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise SettingsError(
                 f"sender_budgets is {self.sender_budgets:g}; from 0, which is unbounded, to "
                 f"{SENDER_BUDGETS_MAX:g}"
+            )
+
+    def _check_price(self) -> None:
+        if not 0 <= self.price_per_gpu_hour <= PRICE_MAX:
+            raise SettingsError(
+                f"price_per_gpu_hour is {self.price_per_gpu_hour}; 0 (not known) to {PRICE_MAX:g}"
+            )
+        if not 1 <= len(self.currency) <= CURRENCY_CHARS_MAX or not self.currency.isprintable():
+            raise SettingsError(
+                f"currency is {self.currency!r}; 1 to {CURRENCY_CHARS_MAX} characters, as USD"
             )
 
     def _check_rules(self) -> None:

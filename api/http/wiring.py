@@ -34,6 +34,7 @@ from api.fleet.actions.parts import make_acting
 from api.fleet.audit.fleet_audit import FleetAudit, load_expectations
 from api.fleet.health.parts import make_board
 from api.fleet.kubernetes.gangs import Gangs
+from api.fleet.optics.task import OpticsTask
 from api.fleet.placement.floors import Floors
 from api.http import page_files
 from api.http.context import Context, Queues
@@ -48,12 +49,12 @@ from api.http.works import (
     Supervisor,
     Work,
     feed_inventory,
+    follow_inserts,
     forget_ghosts,
     give_back_memory,
-    watch_captures,
     watch_jobs,
+    watch_orders,
     watch_ports,
-    watch_rollouts,
     watch_wellbeing,
 )
 from api.jobs.correlate.fabric import FabricReader
@@ -90,7 +91,7 @@ def wire(
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
     ingest = make_ingest(settings, store, inventory, metrics, clock)
     ingest.captures = captures = Captures(inventory, clock)
-    ingest.sums_deltas = duties.sums_deltas
+    ingest.sums_deltas, ingest.commit.sharers = duties.sums_deltas, duties.takers
     topologies = make_topologies(settings, inventory, clock)
     evaluation = make_judging(settings, store, inventory, topologies, ingest, metrics, clock)
     members, leads = evaluation.members, evaluation.members.leads
@@ -321,6 +322,15 @@ def works_of(
         store.note_late_samples()
     watches = evaluation.members.leads[WATCH].is_held
     rollups = RollupTask(store, parts.metrics, evaluation.members.leads[ROLL].is_held)
+    optics = OpticsTask(
+        store,
+        parts.gate.engine,
+        parts.topologies,
+        evaluation.members.leads[HEALTH],
+        OwnSamples(parts.ingest.commit),
+        parts.metrics,
+        clock,
+    )
     loops: dict[str, Loop] = {
         "sighting": parts.ingest.sight_remote_series,
         "inventory feed": lambda steady: feed_inventory(feed, parts.metrics, steady),
@@ -335,6 +345,7 @@ def works_of(
         "news": parts.changes.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,
+        "optics": optics.run,
         "ghosts": lambda steady: forget_ghosts(
             inventory,
             parts.metrics,
@@ -345,8 +356,8 @@ def works_of(
         ),
         "wellbeing": lambda steady: watch_wellbeing(parts.wellbeing.disks, parts.metrics, steady),
         "memory": give_back_memory,
-        "captures": lambda steady: watch_captures(parts.captures, steady),
-        "roll-outs": lambda steady: watch_rollouts(parts.rollouts, steady),
+        **follow_work(store),
+        "orders": lambda steady: watch_orders(parts.captures, parts.rollouts, steady),
         "tokens": parts.tokens.run,
         "rules": rules.task.run,
         "notifier": parts.notifying.run,
@@ -354,6 +365,13 @@ def works_of(
     }
     steadily = {name: partial(loop, Steady(name, parts.metrics)) for name, loop in loops.items()}
     return {"commit": parts.ingest.run, **steadily}
+
+
+def follow_work(store: Store) -> dict[str, Loop]:
+    """Nothing where this process knows all inserts as its own, or none."""
+    if not store.known.follows:
+        return {}
+    return {"inserts": lambda steady: follow_inserts(store, steady)}
 
 
 def make_hooks(settings: ServiceSettings, inventory: Inventory, notifying: Notifying) -> Hooks:

@@ -24,7 +24,6 @@ from api.base.limits import (
     WORK_BREAKS_MAX,
 )
 from api.base.metrics import ServiceMetrics
-from api.base.rollout_limits import ROLLOUT_LOOK_SECONDS
 from api.base.steady import Steady
 from api.base.threads import WORK, Threads, note_loop
 from api.base.vitals import ClockWatch
@@ -53,6 +52,10 @@ PORTS_SECONDS = 15.0
 
 GHOSTS_SECONDS = 3_600.0
 """How often hosts that were seen for a moment, long ago, are removed."""
+
+FOLLOW_SECONDS = 2.0
+"""How often a process that holds samples takes what others inserted, if no reader made it do so: a
+part of the time in which INSERT_LOG_BYTES are full."""
 
 RESTART_SECONDS_MIN, RESTART_SECONDS_MAX = 1.0, 30.0
 """How soon work that broke starts again: at first, and when it breaks again and again."""
@@ -160,6 +163,14 @@ async def watch_wellbeing(watch: StoreWatch, metrics: ServiceMetrics, steady: St
             log.warning("the clock was set by %+.1f s, or this machine was suspended", step_s)
 
 
+async def follow_inserts(store: Store, steady: Steady) -> None:
+    """Keep up with what the service's other processes insert, until cancelled."""
+    while True:
+        await asyncio.sleep(FOLLOW_SECONDS)
+        with steady.round():
+            await asyncio.to_thread(store.known.follow)
+
+
 async def give_back_memory(steady: Steady) -> None:
     """Return freed memory to the kernel now and then, until cancelled."""
     while True:
@@ -168,18 +179,14 @@ async def give_back_memory(steady: Steady) -> None:
             await asyncio.to_thread(give_back_free_memory)
 
 
-async def watch_captures(captures: Captures, steady: Steady) -> None:
+async def watch_orders(captures: Captures, rollouts: RolloutBook, steady: Steady) -> None:
+    """Learn what is there for agents, until cancelled: one statement, where there is nothing."""
     while True:
         await asyncio.sleep(CAPTURES_SECONDS)
         with steady.round():
             await asyncio.to_thread(captures.look)
-
-
-async def watch_rollouts(rollouts: RolloutBook, steady: Steady) -> None:
-    while True:
-        await asyncio.sleep(ROLLOUT_LOOK_SECONDS)
-        with steady.round():
-            await asyncio.to_thread(rollouts.look)
+            if rollouts.is_due(captures.configuration):
+                await asyncio.to_thread(rollouts.look)
 
 
 async def watch_jobs(

@@ -35,6 +35,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, int] = {}
     rings: dict[str, list[list[int]]] = {}
     trees: dict[str, list[dict[int, int | None]]] = {}
+    in_network: set[str] = set()
+    """Communicators for which switches of the network add up."""
     members: list[Member] = []
     """Members of communicators by NCCL's own lines, also where no record was made."""
 
@@ -61,6 +63,7 @@ def facts_of(events: Iterable[Event]) -> Facts:
         nodes={},
         rings=communicator_rings(ordered),
         trees=communicator_trees(ordered),
+        in_network=set(),
         members=[],
     )
     times: dict[tuple[str, int], list[int]] = {}
@@ -77,6 +80,8 @@ def facts_of(events: Iterable[Event]) -> Facts:
             continue
         if nodes := number(event.attributes, words.NODES):
             facts.nodes[communicator] = nodes
+        if event.attributes.get(words.IN_NETWORK) == "1":
+            facts.in_network.add(communicator)
         rank = number(event.labels, words.RANK)
         if event.kind == words.COMMUNICATOR and rank is not None:
             seen = attributes.setdefault((communicator, rank), {})

@@ -624,6 +624,7 @@ def describe(
         nodes=facts.nodes.get(communicator),
         rings=facts.rings.get(communicator, []),
         trees=facts.trees.get(communicator, []),
+        is_in_network=communicator in facts.in_network,
         first_ns=min(member.first_ns for _, member in pairs),
         last_ns=max(member.last_ns for _, member in pairs),
     )

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from api.base.limits import RECORDS_EXPORT_CHUNK, RECORDS_EXPORT_MAX
 from api.base.positions import bad_position, read_position
-from api.data.export import Pieces, check_bound, new_parquet, new_stream
+from api.data.export import CsvWriter, Pieces, check_bound, new_parquet, new_stream
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 
@@ -216,6 +216,10 @@ def encode_arrow(tables: Iterator[pa.Table]) -> Iterator[bytes]:
 def encode_parquet(tables: Iterator[pa.Table]) -> Iterator[bytes]:
     """A Parquet file with a row group for each piece."""
     return encode_columns(tables, new_parquet)
+
+
+def encode_csv(tables: Iterator[pa.Table]) -> Iterator[bytes]:
+    return encode_columns(tables, CsvWriter)
 
 
 def encode_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
@@ -22,7 +23,7 @@ from api.promql.fixed import is_fixed
 from api.promql.functions import FUNCTIONS, Scope, absent, timestamps
 from api.promql.histogram import warn_of_quantiles
 from api.promql.label_functions import absent_labels
-from api.promql.narrow import is_chosen_by_right, left_for, right_for
+from api.promql.narrow import is_chosen_by_right, is_named_by_right, left_for, right_for
 from api.promql.pieces import RangeCall
 from api.promql.quiet import COUNTER_SUFFIXES, is_decided_by_empty_left
 from api.promql.range_functions import RANGE_FUNCTIONS, from_edges
@@ -97,6 +98,9 @@ NARROW_SAMPLES_FROM = 20_000
 """Fewer samples than this are read of all series, even if some of these are of no use: what is
 derived from the same rows again and again is cached, and they are read in a few milliseconds."""
 
+FEW_SERIES = 1_000
+"""Series of a right side that names them: as many are read first, whatever the left side has."""
+
 KEPT_POINTS_MAX = 1_000_000
 """Of parts that a query has more than once, at all steps: 9 MB. Past it each is evaluated again."""
 
@@ -160,7 +164,7 @@ class Evaluation:
     def _fresh(self, node: plan.Node, grid: Grid) -> Value:
         """A long chain of operators is a loop, not a recursion."""
         node, chain = plan.chain_of(node)
-        chosen = [place for place, link in enumerate(chain) if is_chosen_by_right(link)]
+        chosen = [place for place, link in enumerate(chain) if self._is_chosen(link, grid)]
         if chosen:
             result: Value = self._chosen(chain[chosen[-1]], grid)
             chain = chain[chosen[-1] + 1 :]
@@ -173,6 +177,36 @@ class Evaluation:
             right = right_for(link, result) if isinstance(result, Vector) else link.right
             result = self._binary(link, result, self.value(right, grid), grid)
         return result
+
+    def _is_chosen(self, node: plan.Binary, grid: Grid) -> bool:
+        """Whether a right side has few series, and those of the left one that it meets suffice.
+
+        At one moment (rules) the left side is cheap, and mostly empty: then the right is not read.
+        """
+        if is_chosen_by_right(node):
+            return True
+        if grid.steps == 1 or not is_named_by_right(node):
+            return False
+        series = self._series_in(node.right, grid)
+        return series <= FEW_SERIES or 2 * series <= self._series_in(node.left, grid)
+
+    def _series_in(self, node: plan.Node, grid: Grid) -> float:
+        """How many series its selectors find; infinite where these are too many to be read."""
+        found, windows = 0, dict[int, int]()
+        for one in plan.nodes_of(node):
+            if isinstance(one, plan.RangeSelect):
+                windows[id(one.select)] = one.range_ms
+            if not isinstance(one, plan.Select):
+                continue
+            ends = self.ends(grid, one.offset_ms, one.at)
+            window_ms = windows.get(id(one), self._frame.lookback_ms)
+            try:
+                found += len(self.find(one, ends, window_ms, grid).labels)
+            except QueryError as error:
+                if not error.rule:
+                    raise
+                return math.inf
+        return found
 
     def _chosen(self, node: plan.Binary, grid: Grid) -> Value:
         """Series that a right side with few of them chooses: it is evaluated first."""

@@ -123,7 +123,8 @@ class Reader:
         Of a selector with many series only those ``among`` which the asker has use for.
         """
         metrics = [strand.metric for strand in strands if strand.metric is not None]
-        version = self._store.series_version(metrics if len(metrics) == len(strands) else None)
+        named = metrics if len(metrics) == len(strands) else None
+        version = self._store.known.series_version(named)
         return self._memory.find(self.ask, version, strands, from_ms, to_ms, among)
 
     def moved(self, strands: list[Strand], after_ms: int, to_ms: int) -> Found | None:

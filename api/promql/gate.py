@@ -26,7 +26,7 @@ class Gate:
     """Bounds running queries; others wait for a bounded time. Ingest's threads are never taken."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self.engine = engine
         self._free = asyncio.Semaphore(QUERIES_MAX)
         self._waiting = 0
         self._threads = Threads(QUERIES_MAX, work="promql")
@@ -36,7 +36,7 @@ class Gate:
     ) -> Finished:
         """``finish`` runs in the query's thread; a client that disconnects ends the query."""
         started = time.monotonic()
-        running = self._engine.start(question)
+        running = self.engine.start(question)
         async with self._turn():
             waited = time.monotonic() - started
 
@@ -81,7 +81,7 @@ class Gate:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._engine.close()
+        self.engine.close()
 
 
 async def hung_up(receive: Receive) -> None:

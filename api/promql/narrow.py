@@ -5,7 +5,8 @@ agree are passed down to B's selectors (`Select.among`), through whatever keeps 
 are: a group of an aggregation by `host` is there whole or not at all.
 
 Of `A and topk(10, B)` it is the right side that has few series, so it is evaluated first: boards
-show the worst of many so.
+show the worst of many so. The same of `A and on (host) B{job="x"}`, where the right side names
+whose series it has and the left one has everyone's: the page shows a job's machines so.
 
 Prometheus reads all of B and may refuse the query because of series that nothing meets. Therefore
 only a side that can neither fail nor leave a note is narrowed (`api.promql.quiet`).
@@ -31,7 +32,15 @@ from api.promql.plan import (
     Select,
     Subquery,
 )
-from api.promql.quiet import SETS, bare, identity_of, is_number, is_quiet
+from api.promql.quiet import (
+    SETS,
+    bare,
+    identity_of,
+    is_number,
+    is_quiet,
+    is_small,
+    label_set_by,
+)
 from api.promql.values import Vector
 from collector.contract.identity import METRIC_LABEL
 
@@ -77,6 +86,40 @@ def is_few(node: Node) -> bool:
     return False
 
 
+def is_named_by_right(node: Binary) -> bool:
+    """Whether the right side names whose series it has, and the left one has everyone's.
+
+    How many series these are, the text does not say.
+    """
+    if node.operator != "and" or not is_small(node.right) or not is_quiet(node.left):
+        return False
+    return is_named(node.right) and not is_named(node.left)
+
+
+def is_named(node: Node) -> bool:  # noqa: PLR0911 - a table
+    """Whether the text names one value of a label that all rows must have: `x{job="a"}`.
+
+    For a node with few parts (`is_small`).
+    """
+    match bare(node):
+        case Select(selector=selector) | RangeSelect(select=Select(selector=selector)):
+            return any(
+                one.operator == "=" and one.value and one.label != METRIC_LABEL
+                for one in selector.matchers
+            )
+        case Negate(expression=inner) | Subquery(expression=inner) | Aggregate(expression=inner):
+            return is_named(inner)
+        case Call(arguments=arguments):
+            return any(is_named(one) for one in arguments)
+        case Binary(operator="or", left=left, right=right):
+            return is_named(left) and is_named(right)
+        case Binary(operator="unless", left=left):
+            return is_named(left)
+        case Binary(left=left, right=right):
+            return is_named(left) or is_named(right)
+    return False
+
+
 def left_for(node: Binary, right: Vector) -> Node:
     """The left side of an `and`, less what surely meets no series of this right side."""
     if len(right.labels) > NARROWING_ROWS_MAX:
@@ -108,9 +151,11 @@ def narrowed(node: Node, among: Among) -> Node:  # noqa: PLR0911 - a table
         case RangeSelect():
             select = msgspec.structs.replace(node.select, among=both(node.select.among, among))
             return msgspec.structs.replace(node, select=select)
-        case Call(arguments=(argument, *numbers)):
-            # Of those that are quiet, all keep the labels.
-            return msgspec.structs.replace(node, arguments=(narrowed(argument, among), *numbers))
+        case Call(arguments=(argument, *rest)):
+            # Of those that are quiet, all keep the labels but one that they set.
+            label = label_set_by(node)
+            kept = among if label is None else less(among, {label})
+            return msgspec.structs.replace(node, arguments=(narrowed(argument, kept), *rest))
         case Aggregate():
             kept = less(among, node.labels) if node.without else only(among, node.labels)
             return msgspec.structs.replace(node, expression=narrowed(node.expression, kept))

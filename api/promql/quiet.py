@@ -10,6 +10,7 @@ What is not known here to be quiet is evaluated, so that a function is right bef
 
 from __future__ import annotations
 
+import re
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -26,6 +27,7 @@ from api.promql.plan import (
     Paren,
     RangeSelect,
     Select,
+    String,
     Subquery,
     nodes_of,
 )
@@ -55,13 +57,19 @@ QUIET_FUNCTIONS = frozenset(
 QUIET_CLAMPS = frozenset({"clamp_max", "clamp_min"})
 """The same with a number."""
 
+QUIET_PATTERNS = frozenset({"", "(.*)", "(.+)"})
+"""Patterns of `label_replace` that surely are ones, for every dialect."""
+
+PLAIN_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+"""Names of labels that every dialect takes."""
+
 KEEPS_ROWS = QUIET_RANGES | QUIET_FUNCTIONS | QUIET_CLAMPS
 
 QUIET_AGGREGATIONS = frozenset({"avg", "count", "group", "max", "min", "stddev", "stdvar", "sum"})
 
 NODES_MAX = 200
-"""Parts of a side that is looked at. The pack's largest has some thirty; a chain of thousands would
-end the interpreter's stack."""
+"""Parts of a side that is looked at. The pack's largest has some thirty, the page's 160 (errors of
+a job's NICs); a chain of thousands would end the interpreter's stack."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -99,9 +107,14 @@ def is_number(node: Node) -> bool:
     return False
 
 
+def is_small(node: Node) -> bool:
+    """Whether it has few enough parts to be looked at by recursion."""
+    return all(number < NODES_MAX for number, _ in enumerate(nodes_of(node)))
+
+
 def is_quiet(node: Node) -> bool:
     """Whether this can neither fail nor leave a note, whatever the data."""
-    return all(number < NODES_MAX for number, _ in enumerate(nodes_of(node))) and _is_quiet(node)
+    return is_small(node) and _is_quiet(node)
 
 
 def _is_quiet(node: Node) -> bool:  # noqa: PLR0911 - a table
@@ -127,7 +140,31 @@ def _is_quiet_quantile(operator: str, parameter: Node | None) -> bool:
     return operator == "quantile" and isinstance(parameter, Number) and 0 <= parameter.value <= 1
 
 
+def label_set_by(node: Call) -> str | None:
+    """The label that `label_join` or `label_replace` sets, if it cannot fail; else None.
+
+    Both refuse the query where two rows become the same. Rows that other labels tell apart do not.
+    """
+    if node.function not in {"label_join", "label_replace"}:
+        return None
+    argument, *rest = (bare(one) for one in node.arguments)
+    words = [one.value for one in rest if isinstance(one, String)]
+    if len(words) != len(rest):
+        return None
+    names = [words[0], *(words[2:] if node.function == "label_join" else ())]
+    if node.function == "label_replace" and words[3] not in QUIET_PATTERNS:
+        return None
+    if METRIC_LABEL in names or not all(PLAIN_NAME.fullmatch(name) for name in names):
+        return None
+    identity = identity_of(argument)
+    if identity is None or identity.labels is None or words[0] in identity.labels:
+        return None
+    return words[0]
+
+
 def _is_quiet_call(node: Call) -> bool:
+    if label_set_by(node) is not None:
+        return _is_quiet(node.arguments[0])
     clamped = node.function in QUIET_CLAMPS and isinstance(bare(node.arguments[1]), Number)
     if node.kind is not Kind.VECTOR or (len(node.arguments) != 1 and not clamped):
         return False
@@ -181,7 +218,8 @@ def has_one_name(node: Node) -> bool:  # noqa: PLR0911 - a table
         case Subquery(expression=inner) | Negate(expression=inner):
             return has_one_name(inner)
         case Call(function=function, arguments=(argument, *_)):
-            return function in KEEPS_ROWS and has_one_name(argument)
+            keeps = function in KEEPS_ROWS or label_set_by(node) is not None
+            return keeps and has_one_name(argument)
         case Aggregate():
             return METRIC_LABEL not in node.labels
         case Binary(operator="or"):
@@ -204,7 +242,7 @@ def identity_of(node: Node) -> Identity | None:  # noqa: PLR0911 - a table
         case Subquery(expression=inner) | Negate(expression=inner):
             return identity_of(inner)
         case Call(function=function, arguments=(argument, *_)):
-            return identity_of(argument) if function in KEEPS_ROWS else None
+            return identity_of(argument) if function in KEEPS_ROWS else _identity_labelled(node)
         case Aggregate(operator=operator, labels=labels, without=without):
             if METRIC_LABEL in labels or operator not in {*QUIET_AGGREGATIONS, "quantile"}:
                 return None
@@ -212,6 +250,14 @@ def identity_of(node: Node) -> Identity | None:  # noqa: PLR0911 - a table
         case Binary():
             return _identity_of_binary(node)
     return None
+
+
+def _identity_labelled(node: Call) -> Identity | None:
+    """With the label that is set: an `or` of two such sides compares it, too."""
+    label, argument = label_set_by(node), identity_of(node.arguments[0])
+    if label is None or argument is None or argument.labels is None:
+        return None
+    return Identity(argument.labels | {label})
 
 
 def _identity_of_binary(node: Binary) -> Identity | None:

@@ -271,22 +271,34 @@ def newest_samples(
 
 
 def head_stats(store: Store, most: int) -> dict[str, Any]:
-    """Of the newest day with samples; ``most`` bounds each list. There are no chunks: 0."""
-    pairs = f"""
-        SELECT label, value, count() AS series FROM series FINAL
-        ARRAY JOIN arrayConcat(labels.keys, ['{METRIC_LABEL}']) AS label,
-                   arrayConcat(labels.values, [CAST(metric_name, 'String')]) AS value
-        WHERE day = (SELECT max(toDate(time)) FROM samples) GROUP BY label, value
-    """  # noqa: S608 - no text of anybody
+    """Of the newest day with samples; ``most`` bounds each list. There are no chunks: 0.
+
+    One pass over the series: of each label its most frequent values come with its numbers, and
+    the most frequent pairs of all are among those.
+    """
     by_label = store.query(
-        f"SELECT label AS name, count() AS distinct, sum(series * length(value)) AS bytes, "  # noqa: S608
-        f"sum(series) AS total FROM ({pairs}) GROUP BY name"
+        f"""
+        SELECT label AS name, count() AS distinct, sum(series * length(value)) AS bytes,
+            sum(series) AS total,
+            arraySlice(
+                arraySort(pair -> (-pair.2, pair.1), groupArray((value, toInt64(series)))),
+                1, {most}) AS most
+        FROM (
+            SELECT label, value, count() AS series FROM series FINAL
+            ARRAY JOIN arrayConcat(labels.keys, ['{METRIC_LABEL}']) AS label,
+                       arrayConcat(labels.values, [CAST(metric_name, 'String')]) AS value
+            WHERE day = (SELECT toDate(max(time)) FROM samples) GROUP BY label, value
+        ) GROUP BY name
+        """  # noqa: S608 - no text of anybody
     ).to_pylist()
 
-    def top_pairs(name: str, where: str) -> list[dict[str, Any]]:
-        sql = f"SELECT {name} AS name, series FROM ({pairs}) {where} ORDER BY series DESC, name"  # noqa: S608
-        return top(store.query(f"{sql} LIMIT {most}").to_pylist(), "series", most)
-
+    pairs = [
+        {"label": row["name"], "name": value, "series": series}
+        for row in by_label
+        for value, series in (tuple(pair.values()) for pair in row["most"])
+    ]
+    whole = [{**pair, "name": f"{pair['label']}={pair['name']}"} for pair in pairs]
+    metrics = [pair for pair in pairs if pair["label"] == METRIC_LABEL]
     times = store.query(
         "SELECT toUnixTimestamp64Milli(min(time)) AS first, "
         "toUnixTimestamp64Milli(max(time)) AS last FROM samples"
@@ -299,10 +311,10 @@ def head_stats(store: Store, most: int) -> dict[str, Any]:
             "minTime": times["first"],
             "maxTime": times["last"],
         },
-        "seriesCountByMetricName": top_pairs("value", f"WHERE label = '{METRIC_LABEL}'"),
+        "seriesCountByMetricName": top(metrics, "series", most),
         "labelValueCountByLabelName": top(by_label, "distinct", most),
         "memoryInBytesByLabelName": top(by_label, "bytes", most),
-        "seriesCountByLabelValuePair": top_pairs("concat(label, '=', value)", ""),
+        "seriesCountByLabelValuePair": top(whole, "series", most),
     }
 
 

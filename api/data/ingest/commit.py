@@ -47,7 +47,9 @@ judged within seconds."""
 COMMIT_WAIT_SECONDS_MAX = 2.5
 COMMIT_QUIET_SECONDS = 0.1
 """How long it waits without a new row. Senders that wait for their answer before they send again
-have all sent by then; ten agents or more, which send each second, keep a group open."""
+have all sent by then; ten agents or more, which send each second, keep a group open. Of N processes
+that share the senders each waits N times as long, COMMIT_WAIT_SECONDS at most: it sees one request
+in N, and an insert costs the one store as much as before."""
 COMMIT_SPACING_SECONDS = 0.02
 """The least time from one insert's begin to the next one's: what an insert costs hardly depends on
 its rows, and one sender that answers in a millisecond could ask for a hundred a second."""
@@ -154,6 +156,8 @@ class GroupCommit:
         """When the last insert began; by the event loop's clock."""
         self._took_s = 0.0
         """How long it took."""
+        self.sharers = 1
+        """Processes of the service that take what is sent, this one among them."""
 
     @property
     def is_placed(self) -> bool:
@@ -236,11 +240,12 @@ class GroupCommit:
         """Wait for more rows: until they are enough, or none comes, or the time is up."""
         loop = asyncio.get_running_loop()
         wait_s = min(COMMIT_SHARE * self._took_s, COMMIT_WAIT_SECONDS_MAX)
+        quiet_s = min(COMMIT_QUIET_SECONDS * self.sharers, COMMIT_WAIT_SECONDS)
         until_s = loop.time() + max(COMMIT_WAIT_SECONDS, wait_s)
         while loop.time() < until_s:
             seen_rows = self._waiting_rows
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(min(loop.time() + COMMIT_QUIET_SECONDS, until_s)):
+                async with asyncio.timeout_at(min(loop.time() + quiet_s, until_s)):
                     await self._enough.wait()
                     return
             if self._waiting_rows == seen_rows:

@@ -44,6 +44,7 @@ from api.data.ingest.otlp_points import (
     number_parts,
     summary_parts,
 )
+from api.data.ingest.otlp_switches import CUMULUS, SAI_PREFIX, converted, sai_series, translation
 from api.data.ingest.remote_write import Collected, RemoteRequest, check_count
 from api.data.ingest.series import RemoteSeries
 from collector.contract.errors import WireError, WireTooLarge
@@ -60,6 +61,10 @@ DELTA_SHARED_WORDS: Final = (
     "a delta: several processes take telemetry here, and none has the sum of all; send cumulative"
     " values (a Collector's processor deltatocumulative makes them)"
 )
+
+TRANSLATED: Final = "translated"
+NO_ROW: Final = -1
+"""In the cache of rows: the point is no series of the catalog."""
 
 Point = Any
 
@@ -247,6 +252,8 @@ class Reader:
         self._points += len(shape.points)
         if shape.parts is number_parts and not shape.is_delta:
             self._read_numbers(name, shape, origin)
+            if metric.name in CUMULUS:
+                self._translate(metric.name, shape, origin)
             return
         for point in shape.points:
             self._read_point(point, name, shape, origin)
@@ -310,11 +317,48 @@ class Reader:
             self._collected.refuse_unread(1)
             return None
         whole = {**labels, **dict(part.labels), METRIC_LABEL: name + part.suffix}
+        if name.startswith(SAI_PREFIX) and (ours := sai_series(name, whole)) is not None:
+            whole = {**ours[1], METRIC_LABEL: ours[0]}
         row = self._collected.identify(None, lambda: canonical_labels(whole), 1)
         if row is not None:
             self._series.rows[key] = row
             self._series.bytes += sum(len(each) for each in key if isinstance(each, bytes | str))
         return row
+
+    def _translate(self, name: str, shape: Shape, origin: Origin) -> None:
+        """Samples of the catalog's series beside the switch's own (`otlp_switches`)."""
+        for point in shape.points:
+            time_ms = point.time_unix_nano // NS_PER_MS
+            if point.flags or not (
+                self._acceptance.earliest_ms <= time_ms <= self._acceptance.latest_ms
+            ):
+                continue  # counted with the switch's own
+            value = converted(name, number_parts(point)[0].value)
+            row = self._translated_row(name, point, origin) if value is not None else None
+            if row is None or value is None:
+                continue
+            self._rows.append(row)
+            self._values.append(value)
+            self._times_ms.append(time_ms)
+            self._are_gauges.append(True)
+        check_count(len(self._rows), "samples", "REMOTE_SAMPLES_MAX", REMOTE_SAMPLES_MAX)
+
+    def _translated_row(self, name: str, point: Point, origin: Origin) -> int | None:
+        """The row of the catalog's series that a point also is; None: of none, or refused."""
+        attributes = [pair.SerializeToString() for pair in point.attributes]
+        key = (origin.number, name, *attributes, TRANSLATED)
+        row = self._series.rows.get(key)
+        if row is None and self._collected.door.takes_new:
+            ours = translation(name, {**origin.labels, **labels_of(point.attributes)})
+            if ours is None:
+                row = NO_ROW
+            else:
+                named = canonical_labels({**ours[1], METRIC_LABEL: ours[0]})
+                row = self._collected.identify(None, lambda: named, 0)
+            if row is not None:
+                self._series.rows[key] = row
+                self._series.bytes += sum(map(len, attributes)) + len(name)
+        return None if row == NO_ROW else row
 
     def _take(self, point: Point, parts: list[Part], rows: list[int], shape: Shape) -> None:
         values = [part.value for part in parts]

@@ -71,15 +71,6 @@ class CaptureTables(Part):
             connection.execute(CAPTURES.insert(), [msgspec.structs.asdict(capture)])
         return ""
 
-    def pending(self) -> list[Capture]:
-        query = (
-            select(CAPTURES)
-            .where(CAPTURES.c.state.in_(PENDING))
-            .order_by(CAPTURES.c.id)
-            .limit(CAPTURES_PENDING_MAX)
-        )
-        return self._database.rows("list captures", query, Capture)
-
     def page(
         self, agent: str, after: str | None = None, limit: int = PAGE_DEFAULT
     ) -> list[Capture]:

@@ -135,6 +135,8 @@ class CommunicatorFound(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int | None = None
     rings: list[list[int]] = []
     trees: list[dict[int, int | None]] = []
+    is_in_network: bool = False
+    """Switches of the network add up for it."""
     first_ns: int = 0
     last_ns: int = 0
 

@@ -219,6 +219,7 @@ def communicator_row(job: str, found: CommunicatorFound, old: Row | None) -> Row
         "nodes": found.nodes or known.get("nodes"),
         "rings": found.rings or known.get("rings", []),
         "trees": trees or known.get("trees", []),
+        "is_in_network": found.is_in_network or bool(known.get("is_in_network", False)),
         "first_seen": min(first, known.get("first_seen", first)),
         "last_seen": max(last, known.get("last_seen", last)),
     }

@@ -260,6 +260,12 @@ class JobTables(Part):
             for job, (first, names) in sorted(found.items())
         ]
 
+    def last_seen_ns(self) -> int | None:
+        """When any job was last seen; None where none is known."""
+        with self._database.reading("find when a job was last seen") as connection:
+            last = connection.execute(select(func.max(JOBS.c.last_seen))).scalar_one()
+        return None if last is None else nanoseconds(last)
+
     def running(self) -> list[Job]:
         wanted = [JOBS.c[field] for field in Job.__struct_fields__]
         query = select(*wanted).where(JOBS.c.state == JobState.RUNNING).order_by(JOBS.c.job)

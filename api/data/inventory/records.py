@@ -186,6 +186,7 @@ class Communicator(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int | None
     rings: list[list[int]]
     trees: list[dict[str, int | None]]
+    is_in_network: bool
     first_seen: datetime
     last_seen: datetime
 

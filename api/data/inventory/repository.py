@@ -56,6 +56,7 @@ from api.data.inventory.link_rows import write_links
 from api.data.inventory.links import LinkTables
 from api.data.inventory.merge import Key, Seen, Stamped, Tally, Things, join
 from api.data.inventory.notices import NoticeTables, SilenceTables
+from api.data.inventory.orders import OrderTables
 from api.data.inventory.placing import PlaceTables
 from api.data.inventory.records import Agent, Device, DeviceKind, Host, HostRole, Port
 from api.data.inventory.rollouts import REPORTS, RolloutTables
@@ -247,6 +248,7 @@ class Inventory:
         self.tokens = TokenTables(database)
         self.keys = KeyTables(database)
         self.rollouts = RolloutTables(database)
+        self.orders = OrderTables(database)
 
     @property
     def quarantine(self) -> Quarantine:

@@ -25,6 +25,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Text,
+    false,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedColumn, mapped_column
@@ -522,6 +523,7 @@ class CommunicatorRow(Base):
     nodes: Mapped[int | None] = mapped_column(BigInteger)
     rings: Mapped[Any] = mapped_column(DOCUMENT)
     trees: Mapped[Any] = mapped_column(DOCUMENT)
+    is_in_network: Mapped[bool] = mapped_column(server_default=false())
     first_seen: Mapped[datetime]
     last_seen: Mapped[datetime]
 

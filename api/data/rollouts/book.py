@@ -2,9 +2,9 @@
 
 Agents call the service, never the other way round: the receipt of an agent's next batch carries
 what it should run, until it has reported that. Everything is kept in the inventory, so that an
-agent can talk to any process; each process looks there for news every few seconds, and the one
-that leads moves roll-outs on. Where nothing is rolled out, a look reads one row, a receipt costs
-one look into a dictionary, and agents do nothing.
+agent can talk to any process. Whether there is news comes with what each process reads every second
+in any case (`api.data.captures`), and the one that leads moves roll-outs on. Where nothing is
+rolled out nothing is read, a receipt costs one look into a dictionary, and agents do nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -19,13 +20,15 @@ from api.base.metrics import ServiceMetrics
 from api.base.rollout_limits import (
     CONFIGURATION_AGENTS_MAX,
     CONFIGURATION_REPORTS_MAX,
+    ROLLOUT_LOOK_SECONDS,
     ROLLOUT_SILENT_SECONDS,
 )
+from api.data.exchange import Exchange
+from api.data.inventory.orders import Mark
 from api.data.inventory.repository import Inventory
 from api.data.inventory.rollout_model import AgentConfiguration, Rollout, RolloutState, Version
 from api.data.rollouts.reports import updated
 from api.data.rollouts.stages import HostState, Tally, decide, tally, wanted
-from collector.contract.errors import InventoryError
 from collector.contract.model import Event
 from collector.contract.rollout import KIND, LOCAL_VERSION
 from collector.contract.wire import ConfigurationNotice
@@ -50,16 +53,17 @@ class RolloutBook:
         self._clock = clock
         self._leads = leads
         self._lock = threading.Lock()
-        self._looking = threading.Lock()
-        """Of looks: one at a time."""
         self._latest: Version | None = None
         self._base_notice = ConfigurationNotice(version=LOCAL_VERSION)
         self._agents: dict[str, AgentConfiguration] = {}
         self._unwritten: dict[str, AgentConfiguration] = {}
         self._read_at: dt.datetime | None = None
         """When reports were read last; None: not since this process began."""
+        self._looked_s = float("-inf")
+        """By a clock that is never set."""
         self._tally: Tally | None = None
-        self._is_failing = False
+        self.look = Exchange("roll-outs", self._exchange).look
+        """Write reports, read news, and move the roll-out on where this process leads."""
         for state in HostState:
             metrics.watch("fabric_service_rollout_hosts", partial(self._count, state), state=state)
         metrics.watch("fabric_service_rollout_stopped", self._is_stopped)
@@ -101,18 +105,18 @@ class RolloutBook:
 
     # --- the inventory -------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Write reports, read news, and move the roll-out on where this process leads."""
-        try:
-            with self._looking:
-                self._exchange()
-            self._is_failing = False
-        except InventoryError as error:
-            if not self._is_failing:
-                log.warning("roll-outs cannot be looked up: %s", error)
-            self._is_failing = True
+    def is_due(self, newest: Mark | None) -> bool:
+        """Whether to look; ``newest``: the configuration that the inventory has now."""
+        latest = self._latest
+        known = None if latest is None else (latest.version, latest.revision)
+        if newest not in {None, known}:
+            return True
+        is_moving = latest is not None and latest.rollout.state in MOVING
+        is_late = time.monotonic() - self._looked_s >= ROLLOUT_LOOK_SECONDS
+        return is_late and (is_moving or bool(self._unwritten))
 
     def _exchange(self) -> None:
+        self._looked_s = time.monotonic()
         with self._lock:
             unwritten = list(self._unwritten.values())
         if unwritten:

@@ -1,4 +1,4 @@
-"""ClickHouse's Native format for blocks of fixed-width columns.
+"""ClickHouse's Native format for blocks of fixed-width columns, both ways.
 
 The engine reads it by copying memory: half the price of Arrow, which it has to take apart first
 (0.05 against 0.09 CPU-seconds a million rows). Only what the `samples` table needs is here;
@@ -15,6 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+
+DTYPES = {"UInt32": "<u4", "UInt64": "<u8", "Int64": "<i8", "Float64": "<f8"}
+"""The types that `samples` has; times are milliseconds."""
+TIME_TYPE = "DateTime64("
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -51,3 +55,42 @@ def encode_length(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def decode_block(block: bytes) -> dict[str, Array]:
+    """The columns of a block as `encode_block` makes it, by name; ValueError: it is none."""
+    count, at = decode_length(block, 0)
+    rows, at = decode_length(block, at)
+    found: dict[str, Array] = {}
+    for _ in range(count):
+        name, at = decode_text(block, at)
+        kind, at = decode_text(block, at)
+        kind = DTYPES["Int64"] if kind.startswith(TIME_TYPE) else DTYPES.get(kind, "")
+        if not kind:
+            raise ValueError(f"column {name!r} has no type of these: {', '.join(DTYPES)}")
+        found[name] = np.frombuffer(block, kind, rows, at)
+        at += found[name].nbytes
+    if at != len(block):
+        raise ValueError(f"{len(block) - at} bytes follow a block")
+    return found
+
+
+def decode_text(block: bytes, at: int) -> tuple[str, int]:
+    length, at = decode_length(block, at)
+    return block[at : at + length].decode(), at + length
+
+
+def decode_length(block: bytes, at: int) -> tuple[int, int]:
+    """A number, and where it ends.
+
+    >>> decode_length(bytes.fromhex("ac02"), 0)
+    (300, 2)
+    """
+    number = shift = 0
+    while at < len(block):
+        byte = block[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte <= 0x7F:  # noqa: PLR2004 - seven bits a byte
+            return number, at
+    raise ValueError("a block ends within a number")

@@ -13,6 +13,7 @@ own statements are, and bounded all the same: connections, statements at a time,
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import re
 import socket
@@ -20,6 +21,7 @@ import socketserver
 import sys
 import tempfile
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from email.message import Message
 from email.parser import BytesParser
@@ -32,6 +34,7 @@ import cramjam
 
 from api.base.memory import memory_bytes
 from api.base.process_limits import (
+    INSERT_NOTE_BYTES_MAX,
     OWNER_BODY_BYTES_MAX,
     OWNER_CONNECTIONS_MAX,
     OWNER_INSERTS_MAX,
@@ -39,7 +42,9 @@ from api.base.process_limits import (
     OWNER_STATEMENT_BYTES_MAX,
     OWNER_WAIT_SECONDS,
 )
-from api.data.store.store import EMBEDDED_OPTIONS
+from api.data.store.insert_log import InsertLog, Kind
+from api.data.store.known import NOTED_TABLES, SAMPLES
+from api.data.store.store import EMBEDDED_OPTIONS, NOTE_HEADER
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +70,12 @@ NO_SETTINGS: Final = frozenset(
 )
 """What the HTTP interface itself understands; all else in the query string is a setting."""
 PARAMETER: Final = "param_"
+NATIVE: Final = "Native"
 SETTING_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 INSERT: Final = re.compile(
     rb"\s*(INSERT\s+INTO\s.+?)\s+FORMAT\s+(\w+)\s*$", re.IGNORECASE | re.DOTALL
 )
+TARGET: Final = re.compile(r"INSERT\s+INTO\s+(?:`?\w+`?\.)?`?(\w+)`?", re.IGNORECASE)
 INSERT_LINE: Final = re.compile(rb"\s*INSERT\s+INTO\s[^\n]*\sFORMAT\s+\w+\s*\n", re.IGNORECASE)
 KILL: Final = re.compile(r"\s*KILL\s", re.IGNORECASE)
 FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
@@ -200,6 +207,7 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = -1  # head and body leave together
     engine: ClassVar[Engine]
     scratch: ClassVar[Path]
+    inserts: ClassVar[InsertLog | None]
 
     def do_GET(self) -> None:
         """A statement in the query string, or a ping."""
@@ -253,12 +261,35 @@ class Handler(BaseHTTPRequestHandler):
         if not rows.tell():
             file = f"/proc/self/fd/{rows.fileno()}"
             rows.flush()
-            self.engine.insert(target, form, file, asked)
+            is_written = False
+            try:
+                self.engine.insert(target, form, file, asked)
+                is_written = True
+            finally:
+                # Before the answer: who was acknowledged is read by all.
+                self._tell(target, form, rows, is_written=is_written)
             return form, b""
         with tempfile.TemporaryFile(dir=self.scratch) as only_rows:
             while chunk := rows.read(CHUNK_BYTES):
                 only_rows.write(chunk)
             return self._insert(target, form, rewound(only_rows), asked)
+
+    def _tell(self, target: str, form: str, rows: IO[bytes], *, is_written: bool) -> None:
+        """Tell the other processes of an insert."""
+        found = TARGET.match(target)
+        table = found[1] if found else ""
+        if self.inserts is None or table not in NOTED_TABLES:
+            return
+        kind, body = Kind.UNKNOWN if is_written else Kind.FAILED, table.encode()
+        note = self.headers.get(NOTE_HEADER, "")
+        if is_written and table == SAMPLES and form == NATIVE:
+            length = rows.seek(0, io.SEEK_END)
+            if self.inserts.takes(length):
+                rows.seek(0)
+                kind, body = Kind.SAMPLES, rows.read()
+        elif is_written and 0 < len(note) <= 2 * INSERT_NOTE_BYTES_MAX:
+            kind, body = Kind.NOTED, b64decode(note)
+        self.inserts.add(kind, body)
 
     def _read_body(self, into: IO[bytes]) -> None:
         """The body, whether its length was declared or it comes in chunks."""
@@ -351,10 +382,18 @@ class Owner(socketserver.ThreadingMixIn, socketserver.TCPServer):
     block_on_close = False
     request_queue_size = OWNER_CONNECTIONS_MAX
 
-    def __init__(self, folder: Path, bound: socket.socket, scratch: Path) -> None:
-        """``scratch``: where rows wait in files, on the disk of the store."""
+    def __init__(
+        self, folder: Path, bound: socket.socket, scratch: Path, inserts: InsertLog | None = None
+    ) -> None:
+        """``scratch``: where rows wait in files, on the disk of the store.
+
+        ``inserts``: where other processes learn of all inserts.
+        """
         engine = Engine(folder)
-        bounded = type("BoundHandler", (Handler,), {"engine": engine, "scratch": scratch})
+        if inserts is not None:
+            inserts.begin()
+        words = {"engine": engine, "scratch": scratch, "inserts": inserts}
+        bounded = type("BoundHandler", (Handler,), words)
         super().__init__(("", 0), bounded, bind_and_activate=False)
         self.socket.close()
         self.socket = bound
@@ -394,10 +433,14 @@ class Owner(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 def own_store(
-    folder: Path, bound: socket.socket, scratch: Path, when_ready: Callable[[Owner], None]
+    folder: Path,
+    bound: socket.socket,
+    scratch: Path,
+    when_ready: Callable[[Owner], None],
+    inserts: InsertLog | None = None,
 ) -> None:
     """Serve the store until `shutdown`; ``when_ready`` is called once it listens."""
-    with Owner(folder, bound, scratch) as owner:
+    with Owner(folder, bound, scratch, inserts) as owner:
         try:
             when_ready(owner)
             owner.serve_forever()

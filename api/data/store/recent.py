@@ -3,7 +3,8 @@
 A verdict looks at three minutes every five seconds, so that each sample would be read from the
 store 36 times, and merged from many parts each time. A metric that was read twice is held here: its
 last minutes are loaded once, and every insert adds to them. What is not complete here is asked of
-the store, metric by metric. Only for a store that this process alone writes to.
+the store, metric by metric. Only for a store of whose inserts this process knows
+(`api.data.store.known`).
 """
 
 from __future__ import annotations
@@ -69,7 +70,11 @@ Count = Callable[[Sequence[int], int], dict[int, int]]
 
 
 class Recent:
-    """One a store; for any thread. ``is_complete``: whether every insert is added here."""
+    """One a store; for any thread. ``is_complete``: whether every insert is added here.
+
+    ``catch_up`` adds what others have inserted, before anything is read. ``sharers``: processes of
+    the service that each hold samples so.
+    """
 
     def __init__(
         self,
@@ -79,11 +84,14 @@ class Recent:
         is_complete: bool = True,
         rows_max: int | None = None,
         now_ms: Callable[[], int],
+        catch_up: Callable[[], None] = lambda: None,
+        sharers: int = 1,
     ) -> None:
         self._load = load
         self._count = count
         self._is_complete = is_complete
-        share = memory_bytes() // BYTES_SHARE // ROW_BYTES
+        self._catch_up = catch_up
+        share = memory_bytes() // BYTES_SHARE // ROW_BYTES // sharers
         self._rows_max = share if rows_max is None else rows_max
         self._now_ms = now_ms
         self._lock = threading.Lock()
@@ -100,6 +108,11 @@ class Recent:
     @property
     def bytes_used(self) -> int:
         return self._rings.bytes_used
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether inserts are of any use here."""
+        return bool(self._held)
 
     def _reset(self) -> None:
         """Hold nothing; with the lock, or before anybody else knows of this."""
@@ -225,6 +238,7 @@ class Recent:
         now_ms = self._now_ms()
         if not self._is_complete or after_ms < now_ms - KEPT_MS:
             return False
+        self._catch_up()
         self._note(metrics, now_ms)
         wanted = [one for one in metrics if one not in self._since_ms and self._is_wanted(one)]
         if wanted:
@@ -267,6 +281,11 @@ class Recent:
                         return
                     self._add(loaded)
                     self._since_ms.update({one: after_ms for one in some if one in self._held})
+
+    def let_go_unread(self) -> None:
+        """Inserts do not add to what no reader asks for any more."""
+        with self._lock:
+            self._let_go_unread()
 
     def _let_go_unread(self) -> None:
         now_ms = self._now_ms()

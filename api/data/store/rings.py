@@ -68,10 +68,17 @@ class Held(msgspec.Struct, frozen=True):
     offset: Times
     """[series, SLOTS] milliseconds after ``epoch_ms``; 0: no reading."""
     value: Floats
+    moved: Times
+    """The latest reading with another value than the one before it, or out of order."""
     epoch_ms: int
 
     def __len__(self) -> int:
         return len(self.series)
+
+    def is_still(self, after_ms: int) -> Bools:
+        """Rows of which all readings after this time are surely alike; others may be, too."""
+        still: Bools = self.moved <= max(0, after_ms - self.epoch_ms)
+        return still
 
     def within(self, after_ms: int, to_ms: int) -> Bools:
         """Which readings lie in a time, its end included."""
@@ -86,6 +93,7 @@ class Held(msgspec.Struct, frozen=True):
             self.first[rows],
             self.offset[rows],
             self.value[rows],
+            self.moved[rows],
             self.epoch_ms,
         )
 
@@ -95,7 +103,7 @@ class Held(msgspec.Struct, frozen=True):
         offset = np.take_along_axis(self.offset, turn, 1)
         value = np.take_along_axis(self.value, turn, 1)
         first = np.zeros_like(self.first)
-        return Held(self.metric, self.series, first, offset, value, self.epoch_ms)
+        return Held(self.metric, self.series, first, offset, value, self.moved, self.epoch_ms)
 
     def flat(self, after_ms: int, to_ms: int) -> Samples:
         """The samples of a time, row by row in order of time."""
@@ -122,6 +130,8 @@ class Columns:
         """The latest reading."""
         self.lost: Times = np.zeros(rows, np.uint32)
         """The latest reading that was replaced."""
+        self.moved: Times = np.zeros(rows, np.uint32)
+        """The latest reading that differs from the one before it, or that came out of order."""
         self.is_mixed: Bools = np.zeros(rows, np.bool_)
         """Whether readings are out of order, or a moment is there twice."""
         self.offset: Times = np.zeros((rows, SLOTS), np.uint32)
@@ -187,6 +197,7 @@ class Rings:
             columns.next[rows],
             columns.offset[rows],
             columns.value[rows],
+            columns.moved[rows],
             self.epoch_ms,
         )
 
@@ -252,6 +263,7 @@ class Rings:
         twice = (rows[1:] == rows[:-1]) & (offset[1:] == offset[:-1])
         columns.is_mixed[rows[1:][twice]] = True
         columns.is_mixed[own] |= offset[begins] <= columns.last[own]
+        self._note_moves(rows, begins, offset, value)
         columns.last[own] = np.maximum(columns.last[own], offset[begins + count - 1])
         nth = np.arange(len(rows)) - np.repeat(begins, count)
         # Of more than a row has room for, the earlier ones are replaced at once.
@@ -263,6 +275,23 @@ class Rings:
         np.maximum.at(columns.lost, rows[fits], columns.offset[place])
         columns.offset[place], columns.value[place] = offset[fits], value[fits]
         columns.next[own] = (columns.next[own] + count) % SLOTS
+
+    def _note_moves(self, rows: Ints, begins: Ints, offset: Times, value: Floats) -> None:
+        """Of readings that are about to be appended, by row and time: where a value changes.
+
+        A row whose readings are out of order has moved with its latest one: what stood before that
+        is not looked at. So has one with a value that is no number.
+        """
+        columns, own = self._columns, rows[begins]
+        before = np.empty(len(value))
+        before[1:] = value[:-1]
+        before[begins] = columns.value[own, (columns.next[own] - 1) % SLOTS]
+        changes = (value != before) | ~np.isfinite(value)
+        changes[begins] |= columns.last[own] == 0
+        changes |= columns.is_mixed[rows]
+        latest = np.maximum.reduceat(np.where(changes, offset, 0), begins)
+        latest = np.where(columns.is_mixed[own], np.maximum(latest, columns.last[own]), latest)
+        columns.moved[own] = np.maximum(columns.moved[own], latest)
 
     def _sort(self, rows: Ints) -> None:
         """Put rows in order of time; of two readings of one moment the later to come stays."""

@@ -8,6 +8,7 @@ import re
 import shutil
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +22,7 @@ import pyarrow as pa
 from api.base.errand import ERRAND
 from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.base.memory import memory_bytes
+from api.base.process_limits import INSERT_NOTE_BYTES_MAX
 from api.base.quarantine import Quarantine
 from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import Column, encode_block
@@ -31,14 +33,15 @@ from api.data.store.cluster import (
     check_cluster,
     tables_missing,
 )
+from api.data.store.insert_log import InsertLog, Note
+from api.data.store.known import RECORDS, SAMPLES, SERIES, Known
 from api.data.store.migrate import Placement, apply_migrations, statements_again
-from api.data.store.recent import Recent, SampleRows
+from api.data.store.recent import SampleRows
 from api.data.store.rings import Samples
 from api.data.store.rollups import ROLLUP_TABLES, LateNotes, late_rows
 from api.data.store.shards import Bools, UInt32s, split_rows, split_samples
-from api.data.store.touched import Touched, group_of
+from api.data.store.touched import Ints, group_of, places_of
 from collector.contract.errors import SettingsError, StoreError
-from collector.contract.units import NS_PER_MS
 
 if (
     TYPE_CHECKING
@@ -79,9 +82,8 @@ WRITE_SETTINGS = {
     # A backlog of many days arrives in one insert, and each day is a partition.
     "max_partitions_per_insert_block": "1000",
 }
-METRICS_NOTED_MAX = 100_000
-"""Metrics whose last new series is noted, about 10 MB. Past it the notes are cleared, and any
-metric may have new series."""
+NOTE_HEADER = "X-Fabricscope-Note"
+"""Of an insert through the process that owns the store: what those who keep answers must know."""
 READ_SETTINGS = {
     "max_execution_time": str(QUERY_SECONDS_MAX),
     "max_memory_usage": str(QUERY_MEMORY_BYTES_MAX),
@@ -213,10 +215,14 @@ class Store:
         retention_days: Mapping[str, int] | None = None,
         clock: Callable[[], float] = time.time,
         is_connected: bool = True,
+        inserts: InsertLog | None = None,
+        sharers: int = 1,
     ) -> None:
         """``clock``: unix seconds, by which the last minutes are held in memory.
 
         ``is_connected``: at once, so that a wrong address is known at once; else when it is used.
+        ``inserts``: what all processes insert, as the one that owns the store logs it; ``sharers``:
+        how many of them hold samples in memory.
         """
         self.url = url
         self.quarantine = Quarantine()
@@ -228,22 +234,21 @@ class Store:
         self._placement = Placement(url.cluster, url.shards, url.database)
         self._connected = self._connect(self._write_settings) if is_connected else None
         self._write_lock = threading.Lock()
-        self._series_version = 0
-        self._metric_versions: dict[str, int] = {}
-        self._forgotten_version = 0
-        self.recent = Recent(
+        self._inserts = inserts
+        self.known = Known(
             self._load_recent,
             self._count_recent,
-            is_complete=url.scheme == "chdb",
+            is_alone=url.scheme == "chdb",
+            inserts=inserts,
+            sharers=sharers,
             now_ms=self.now_ms,
         )
-        """The last minutes' samples: an embedded store belongs to this process alone."""
-        is_alone = url.scheme == "chdb"
-        self.touched_records = Touched(is_complete=is_alone)
+        """What is in memory, as long as no insert contradicts it."""
+        self.recent = self.known.recent
+        self.touched_records = self.known.touched_records
         """When `collectives` were written to, by group of communicators."""
-        self.touched_samples = Touched(is_complete=is_alone)
-        """When `samples` were written to; of the metrics in ``watched_metrics`` alone."""
-        self._watched: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
+        self.touched_samples = self.known.touched_samples
+        """When `samples` were written to; of the metrics that are watched alone."""
         self.damaged_reads = 0
         """Queries that met damaged data."""
         self._damaged_at: float | None = None
@@ -470,19 +475,10 @@ class Store:
         finally:
             # After it, so that who notes the number reads the rows; and where it failed, too:
             # some of them may be there.
-            self._note_samples(samples)
-        self.recent.add(samples)
-
-    def watch_samples(self, metrics: Sequence[int]) -> None:
-        """Note inserts of these metrics, too, in ``touched_samples``."""
-        self._watched = np.union1d(self._watched, np.array(metrics, np.uint32))
-
-    def _note_samples(self, samples: WritableSamples) -> None:
-        watched = self._watched
-        if len(watched):
-            place = np.minimum(np.searchsorted(watched, samples.metric), len(watched) - 1)
-            chosen = watched[place] == samples.metric
-            self.touched_samples.note(samples.time_ms[chosen] * NS_PER_MS)
+            if self._inserts is None:
+                self.known.note_samples(samples)
+        if self._inserts is None:
+            self.recent.add(samples)
 
     def insert_arrow(self, table: str, rows: pa.Table, places: UInt32s | None = None) -> None:
         """Append rows of any types. When this returns, they survive a kill.
@@ -496,18 +492,35 @@ class Store:
                 if table == "samples":
                     time_ms = rows["time"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
                     self._write_late(rows["metric"].to_numpy(), time_ms.to_numpy())
+                note = self._note_of(table, rows)
                 for shard, part in parts:
-                    settings = self.shard_settings(shard)
-                    self._writer.insert_arrow(table, part, settings=settings)
-                if table == "series":
-                    self._note_series(rows["metric_name"].unique().to_pylist())
+                    self._writer.insert_arrow(
+                        table,
+                        part,
+                        settings=self.shard_settings(shard),
+                        transport_settings=headers_of(note) if self._inserts is not None else None,
+                    )
+                if table == SERIES and self._inserts is None:
+                    self.known.note_series(note.names)
         finally:
-            if table == "samples":
-                self.touched_samples.note_all()
-            elif table == "collectives":
-                self._note_records(rows)
-        if table == "samples":
+            if self._inserts is None:
+                self._note_arrow(table, rows)
+        if table == SAMPLES and self._inserts is None:
             self.recent.forget()
+
+    def _note_of(self, table: str, rows: pa.Table) -> Note:
+        """What others must know of an insert; nothing of tables of which none keeps answers."""
+        if table == SERIES:
+            return Note(table, names=rows["metric_name"].unique().to_pylist())
+        if table == RECORDS and self._inserts is not None:
+            return Note(table, stretches=places_of(*record_places(rows)))
+        return Note(table)
+
+    def _note_arrow(self, table: str, rows: pa.Table) -> None:
+        if table == SAMPLES:
+            self.touched_samples.note_all()
+        elif table == RECORDS:
+            self.touched_records.note(*record_places(rows))
 
     def _write_late(self, metric: npt.NDArray[np.uint32], time_ms: npt.NDArray[np.int64]) -> None:
         """Before the samples: a question that sees them knows that roll-ups lack them."""
@@ -526,36 +539,6 @@ class Store:
         own = ", ".join(f"{name} = '{value}'" for name, value in settings.items())
         with self._reader() as client, store_errors("statement"):
             client.command(f"{sql} SETTINGS {own}", parameters=dict(parameters))
-
-    def _note_records(self, rows: pa.Table) -> None:
-        names = rows["communicator"].unify_dictionaries().combine_chunks()
-        if isinstance(names, pa.ChunkedArray):  # no rows, or one chunk: pyarrow returns either
-            names = names.chunk(0) if names.num_chunks else pa.array([], pa.string())
-        if not isinstance(names, pa.DictionaryArray):
-            names = names.dictionary_encode()
-        found = [group_of(str(name)) for name in names.dictionary.to_pylist()]
-        groups = np.array(found, np.int64)[names.indices.to_numpy(zero_copy_only=False)]
-        time_ns = rows["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy()
-        self.touched_records.note(time_ns, groups)
-
-    def _note_series(self, metrics: Sequence[str]) -> None:
-        """These metrics have new rows in `series`; needs the write lock."""
-        self._series_version += 1
-        if len(self._metric_versions) + len(metrics) > METRICS_NOTED_MAX:
-            self._metric_versions, self._forgotten_version = {}, self._series_version
-        self._metric_versions.update(dict.fromkeys(metrics, self._series_version))
-
-    def series_version(self, metrics: Sequence[str] | None) -> int | None:
-        """A number that changes whenever `series` may have new rows of these metrics (None: any).
-
-        None if others write to it too: an embedded store belongs to this process alone.
-        """
-        if self.url.scheme != "chdb":
-            return None
-        if metrics is None:
-            return self._series_version
-        versions, other = self._metric_versions, self._forgotten_version
-        return max((versions.get(name, other) for name in metrics), default=0)
 
     def query(
         self,
@@ -683,6 +666,26 @@ def store_errors(doing: str) -> Iterator[None]:
         found = ENGINE_CODE.search(line)
         is_busy = found is not None and int(found[1]) == BUSY_CODE
         raise (StoreBusy if is_busy else StoreError)(f"{doing}: {away or line[:500]}") from error
+
+
+def record_places(rows: pa.Table) -> tuple[Ints, Ints]:
+    """Times (ns) and groups of the records of collectives."""
+    names = rows["communicator"].unify_dictionaries().combine_chunks()
+    if isinstance(names, pa.ChunkedArray):  # no rows, or one chunk: pyarrow returns either
+        names = names.chunk(0) if names.num_chunks else pa.array([], pa.string())
+    if not isinstance(names, pa.DictionaryArray):
+        names = names.dictionary_encode()
+    found = [group_of(str(name)) for name in names.dictionary.to_pylist()]
+    groups = np.array(found, np.int64)[names.indices.to_numpy(zero_copy_only=False)]
+    return rows["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy(), groups
+
+
+def headers_of(note: Note) -> dict[str, str]:
+    """For the process that owns the store; none: all that is kept of the table is of no use."""
+    packed = msgspec.msgpack.encode(note)
+    if not (note.names or note.stretches) or len(packed) > INSERT_NOTE_BYTES_MAX:
+        return {}
+    return {NOTE_HEADER: b64encode(packed).decode()}
 
 
 def _discard(_: object) -> None:

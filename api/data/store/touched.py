@@ -3,15 +3,15 @@
 Answers about whole stretches of the past are kept, and most of them never change. Data that come
 late change some. Every insert is numbered here, and the stretches and groups of names that it has
 rows of get its number; who keeps an answer notes the latest number before reading, and holds it
-valid until a stretch that was read has a higher one. Only for a store that this process alone
-writes to.
+valid until a stretch that was read has a higher one. Only for a store of whose inserts this process
+knows (`api.data.store.known`).
 """
 
 from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +34,16 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Touched:
-    """One a table; for any thread. ``is_complete``: whether every insert is noted here."""
+    """One a table; for any thread. ``is_complete``: whether every insert is noted here.
 
-    def __init__(self, *, is_complete: bool = True) -> None:
+    ``catch_up`` notes what others have inserted, before anything is answered.
+    """
+
+    def __init__(
+        self, *, is_complete: bool = True, catch_up: Callable[[], None] = lambda: None
+    ) -> None:
         self.is_complete = is_complete
+        self._catch_up = catch_up
         self._lock = threading.Lock()
         self._number = 0
         self._all = 0
@@ -49,18 +55,20 @@ class Touched:
     @property
     def number(self) -> int:
         """The latest insert. Ask before reading what is to be kept."""
+        self._catch_up()
         return self._number
 
     def note(self, time_ns: Ints, groups: Ints | None = None) -> None:
         """An insert that can be read by now, row by row; ``groups`` None: all are of the first."""
-        if not len(time_ns):
-            return
-        group = np.zeros(len(time_ns), np.int64) if groups is None else groups
-        pairs = distinct(time_ns // STRETCH_NS * GROUPS + group)
+        if len(time_ns):
+            self.note_places(places_of(time_ns, groups))
+
+    def note_places(self, places: Iterable[int]) -> None:
+        """An insert that can be read by now, by what `places_of` makes of its rows."""
         with self._lock:
             self._number += 1
-            for pair in pairs.tolist():
-                self._mark(*divmod(pair, GROUPS))
+            for place in places:
+                self._mark(*divmod(place, GROUPS))
             self._forget()
 
     def note_all(self) -> None:
@@ -73,6 +81,7 @@ class Touched:
         """The latest insert with rows of a time, both ends included, and of one of the groups."""
         first, last = from_ns // STRETCH_NS, to_ns // STRETCH_NS
         chosen = sorted(set(groups))
+        self._catch_up()
         with self._lock:
             found = self._all
             if first <= self._forgotten[0]:
@@ -101,6 +110,15 @@ class Touched:
         for stretch in sorted(self._stretches)[: len(self._stretches) - STRETCHES_MAX]:
             latest = int(self._stretches.pop(stretch).max())
             self._forgotten = (stretch, max(self._forgotten[1], latest))
+
+
+def places_of(time_ns: Ints, groups: Ints | None = None) -> list[int]:
+    """The stretches and groups in which rows lie, each as one number; None: all of the first."""
+    if not len(time_ns):
+        return []
+    group = np.zeros(len(time_ns), np.int64) if groups is None else groups
+    places: list[int] = distinct(time_ns // STRETCH_NS * GROUPS + group).tolist()
+    return places
 
 
 def group_of(name: str) -> int:

@@ -89,6 +89,7 @@ def worker_duties(role: Role, name: str, sockets: Mapping[str, Path], count: int
         own,
         evaluates=False,
         is_watch=is_first and role is not Role.ALL,
+        takers=count,
         sums_deltas=own.sums_deltas and count == 1,
     )
 

@@ -20,8 +20,9 @@ from api.base.metrics import registry_of_process
 from api.base.process_limits import DRAIN_SECONDS
 from api.base.unix_sockets import bind_unix
 from api.data.inventory.repository import Inventory
+from api.data.store.insert_log import InsertLog
 from api.data.store.owner import Owner
-from api.data.store.store import StoreUrl
+from api.data.store.store import Store, StoreUrl
 from api.http.peers import METRICS, NUMBERS, READY, Answer, answering
 from api.http.processes.keeper import END_STORE, Keeper, Ready
 from api.http.processes.plan import STORE, Kind, Plan, Planned, plan_of, prepare_folder
@@ -95,6 +96,8 @@ class Service:
         self._settings = settings
         self._plan = plan
         self._addresses = addresses
+        # Before the fork: all processes have the same memory, also those that are started again.
+        self._inserts = InsertLog() if plan.store.socket else None
 
     def be(self, planned: Planned, when_ready: Ready) -> int:
         """Run as one of the processes; returns its exit status."""
@@ -110,13 +113,17 @@ class Service:
         settings = self._settings
         with (
             contextlib.closing(Inventory(settings.inventory_url)) as inventory,
-            contextlib.closing(open_store(settings, self._plan.store)) as store,
+            contextlib.closing(self._open_store()) as store,
             contextlib.ExitStack() as held,
         ):
             if planned.kind is Kind.EVALUATOR:
                 return work_only(settings, store, inventory, planned.duties, when_ready)
             sockets = [held.enter_context(share(*each)) for each in self._addresses]
             return serve_http(settings, store, inventory, sockets, planned.duties, when_ready)
+
+    def _open_store(self) -> Store:
+        sharers = sum(one.kind is not Kind.STORE for one in self._plan.processes)
+        return open_store(self._settings, self._plan.store, self._inserts, sharers)
 
     def _own_store(self, when_ready: Ready) -> None:
         """Open the engine, bring its tables up to date, and serve it until END_STORE."""
@@ -135,7 +142,7 @@ class Service:
             NUMBERS: lambda _: b"[]",
         }
         with (
-            Owner(folder, bind_unix(self._plan.owned_store), scratch) as owner,
+            Owner(folder, bind_unix(self._plan.owned_store), scratch, self._inserts) as owner,
             answering(bind_unix(self._plan.socket_of(STORE)), answers),
         ):
             thread = threading.Thread(target=owner.serve_forever, name="owner", daemon=True)

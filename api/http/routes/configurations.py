@@ -339,11 +339,7 @@ def shown(agent: AgentConfiguration, rollout: Rollout | None, *, reports: bool) 
 )
 async def stop(version: VersionNumber, request: Request, parts: Parts) -> Response:
     """No other agent gets the version; those that have it keep it."""
-    order = decode_json(await receive(request, parts), Ordered, "not an order")
-    by, why = signed(request, order.by), printable(order.why)
-    return await change(
-        parts, version, "stopped", by, why, lambda old, now: stopped(old, why, now, by)
-    )
+    return await obey(version, request, parts, "stopped", stopped)
 
 
 @router.post(
@@ -353,11 +349,7 @@ async def stop(version: VersionNumber, request: Request, parts: Parts) -> Respon
 )
 async def back(version: VersionNumber, request: Request, parts: Parts) -> Response:
     """All agents go back to what was done before, with their next batches and without a trial."""
-    order = decode_json(await receive(request, parts), Ordered, "not an order")
-    by, why = signed(request, order.by), printable(order.why)
-    return await change(
-        parts, version, "taken_back", by, why, lambda old, now: taken_back(old, why, now, by)
-    )
+    return await obey(version, request, parts, "taken_back", taken_back)
 
 
 @router.post(
@@ -384,6 +376,19 @@ async def resume(version: VersionNumber, request: Request, parts: Parts) -> Resp
         )
 
     return await change(parts, version, "resumed", by, why, go_on)
+
+
+async def obey(
+    version: int,
+    request: Request,
+    parts: Context,
+    does: str,
+    order: Callable[[Rollout, str, dt.datetime, str], Rollout],
+) -> Response:
+    """Take an order that has no words of its own but who gives it and why."""
+    asked = decode_json(await receive(request, parts), Ordered, "not an order")
+    by, why = signed(request, asked.by), printable(asked.why)
+    return await change(parts, version, does, by, why, lambda old, now: order(old, why, now, by))
 
 
 async def change(

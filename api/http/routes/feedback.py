@@ -61,6 +61,7 @@ class CulpritAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     port: Name = ""
     switch: Name = ""
     switch_port: Name = ""
+    storage: Name = ""
 
 
 class AboutAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

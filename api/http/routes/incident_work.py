@@ -24,7 +24,7 @@ from api.http.routes.shared.answers import CONFLICT, answer, copied, documented
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.find import find_incident
 from api.http.tokens.guard import check_pass, signed
-from api.oncall.cases.markdown import markdown_of
+from api.oncall.cases.markdown import Price, markdown_of
 from collector.contract.identity import printable
 
 router = APIRouter(tags=["verdicts"])
@@ -147,4 +147,5 @@ def write_markdown(parts: Context, incident: str) -> str:
     story = find_incident(parts, incident)
     deeds = parts.inventory.work.of(story.id)
     said = parts.inventory.feedback.of(story.id)
-    return markdown_of(story, deeds, said[::-1], parts.settings.public_url)
+    price = Price(parts.settings.price_per_gpu_hour, parts.settings.currency)
+    return markdown_of(story, deeds, said[::-1], parts.settings.public_url, price)

@@ -58,6 +58,9 @@ class CommunicatorOut(BaseModel):
     trees: list[dict[str, int | None]] = Field(
         description="For each channel, each rank's parent; null for the root."
     )
+    is_in_network: bool = Field(
+        description="Switches of the network add up for it (CollNet, SHARP)."
+    )
     first_seen: dt.datetime
     last_seen: dt.datetime
 

@@ -170,6 +170,9 @@ class TrafficMatrixOut(BaseModel):
     assumptions: list[Assumption] = Field(description="What the model rests on that is not known.")
     bytes: int = Field(description="Of all that was placed.")
     local_bytes: int = Field(description="Of them: within hosts. NICs and rails do not show them.")
+    up_bytes: int = Field(
+        description="That ranks hand to switches which add up (CollNet): to no other rank."
+    )
     unplaced_bytes: int = Field(description="Of operations whose shape or members are not known.")
     nameless_bytes: int = Field(description="Between ranks whose place of this kind is not known.")
     cells: list[CellOut] = Field(description="Those with the most bytes, the largest first.")
@@ -217,6 +220,7 @@ def make_matrix(
         assumptions=pattern.traffic.assumptions,
         bytes=round(drawn.bytes),
         local_bytes=round(drawn.local_bytes),
+        up_bytes=round(float(pattern.traffic.up_bytes.sum())),
         unplaced_bytes=round(pattern.traffic.unplaced_bytes),
         nameless_bytes=round(drawn.nameless_bytes),
         cells=show_cells(pattern, drawn, shown, (span_ns[1] - span_ns[0]) / NS),

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 
 from api.base.case_limits import PAGERDUTY_BODY_BYTES_MAX
 from api.data.inventory.health import unix_ns
 from api.http.context import Parts
 from api.http.routes.shared.answers import answer, documented
-from api.http.routes.shared.signed import receive_short, secret_for, wrong_signature
-from api.oncall.notify.pagerduty_events import SIGNATURE_HEADER, Result, is_signed
+from api.http.routes.shared.signed import DeedOut, receive_short, secret_for, wrong_signature
+from api.oncall.notify.pagerduty_events import SIGNATURE_HEADER, is_signed
 from api.oncall.notify.receivers.pagerduty import PagerDutyTable
 
 router = APIRouter(tags=["alerts"])
 
 
-class TakenOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an event."""
-
-    result: Result
-
-
 @router.post(
     "/v1/pagerduty/{receiver}",
     summary="Take an event of PagerDuty's",
-    **documented(TakenOut, "What became of it; PagerDuty need not send it again."),
+    **documented(DeedOut, "What became of it; PagerDuty need not send it again."),
 )
 async def take_event(receiver: str, request: Request, parts: Parts) -> Response:
     """No token: PagerDuty signs the body with the secret that the receiver has in the settings."""
@@ -39,4 +32,4 @@ async def take_event(receiver: str, request: Request, parts: Parts) -> Response:
     result, dropped = await asyncio.to_thread(take, body, receiver, unix_ns(parts.now()))
     parts.metrics.pagerduty_events.labels(receiver, result).inc()
     parts.cases.count_dropped(dropped)
-    return answer(TakenOut(result=result))
+    return answer(DeedOut(result=result))

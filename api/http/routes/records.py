@@ -24,6 +24,7 @@ from api.jobs.records import (
     collectives_of,
     decode_position,
     encode_arrow,
+    encode_csv,
     encode_ndjson,
     encode_parquet,
     key_of,
@@ -80,6 +81,7 @@ class StepOut(BaseModel):
 
 ENCODERS = {
     ExportFormat.NDJSON: encode_ndjson,
+    ExportFormat.CSV: encode_csv,
     ExportFormat.ARROW: encode_arrow,
     ExportFormat.PARQUET: encode_parquet,
 }
@@ -124,7 +126,8 @@ async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
 ) -> Page[CollectiveOut] | Response:
     """Records by communicator, operation, sequence and rank (within the communicator).
 
-    JSON comes in pages; NDJSON is one record a line, Arrow one stream, Parquet one file, all whole.
+    JSON comes in pages; NDJSON and CSV are one record a line, Arrow one stream, Parquet one file,
+    all whole.
     """
     from_ms, to_ms = range_of(parts, job, from_, to)
     question = await asyncio.to_thread(
@@ -175,7 +178,8 @@ async def steps(  # noqa: PLR0913, PLR0917 - the question's parameters
 ) -> Page[StepOut] | Response:
     """Stretches by step, rank and phase; `rank` is the rank within the job.
 
-    JSON comes in pages; NDJSON is one record a line, Arrow one stream, Parquet one file, all whole.
+    JSON comes in pages; NDJSON and CSV are one record a line, Arrow one stream, Parquet one file,
+    all whole.
     """
     from_ms, to_ms = range_of(parts, job, from_, to)
     processes = await asyncio.to_thread(processes_of, parts, job.job)

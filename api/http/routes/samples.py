@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from api.base.limits import EXPORT_JSON_SAMPLES_MAX, SELECTORS_MAX
 from api.data.export import (
     encode_arrow,
+    encode_csv,
     encode_json,
     encode_ndjson,
     encode_parquet,
@@ -25,6 +26,7 @@ router = APIRouter(tags=["samples"])
 
 ENCODERS = {
     ExportFormat.NDJSON: encode_ndjson,
+    ExportFormat.CSV: encode_csv,
     ExportFormat.ARROW: encode_arrow,
     ExportFormat.PARQUET: encode_parquet,
 }
@@ -57,7 +59,8 @@ async def samples(
     """Series in the order of their ids, each with its samples in order of time.
 
     Times are unix milliseconds, both ends included. JSON is one document and bounded; NDJSON is
-    one series a line, Arrow one stream of record batches and Parquet one file, all of any size.
+    one series a line, CSV one sample a line, Arrow one stream of record batches and Parquet one
+    file, all of any size.
     """
     from_ms, to_ms = range_to_now(parts, from_, to)
     selectors = [parse_selector(text) for text in match]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.background import BackgroundTask
 
@@ -14,13 +13,13 @@ from api.base.errors import Problem
 from api.data.inventory.health import unix_ns
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import answer, documented
-from api.http.routes.shared.signed import receive_short, secret_for, wrong_signature
+from api.http.routes.shared.signed import DeedOut, receive_short, secret_for, wrong_signature
+from api.oncall.notify.deeds import Result
 from api.oncall.notify.http import Delivery
 from api.oncall.notify.receivers.slack import SlackTable
 from api.oncall.notify.slack_actions import (
     SIGNATURE_HEADER,
     TIMESTAMP_HEADER,
-    Result,
     SlackActions,
     Taken,
     is_signed,
@@ -30,16 +29,10 @@ router = APIRouter(tags=["alerts"])
 log = logging.getLogger(__name__)
 
 
-class ClickOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a click."""
-
-    result: Result
-
-
 @router.post(
     "/v1/slack/{receiver}",
     summary="Take a click on a button of a Slack message",
-    **documented(ClickOut, "What became of it; the message changes by itself."),
+    **documented(DeedOut, "What became of it; the message changes by itself."),
 )
 async def take_click(receiver: str, request: Request, parts: Parts) -> Response:
     """No token: Slack signs time and body with the secret that the receiver has in the settings."""
@@ -55,7 +48,7 @@ async def take_click(receiver: str, request: Request, parts: Parts) -> Response:
     taken = await asyncio.to_thread(actions.take, body, receiver, unix_ns(parts.now()))
     parts.metrics.slack_actions.labels(receiver, taken.result).inc()
     parts.cases.count_dropped(taken.dropped)
-    made = answer(ClickOut(result=taken.result))
+    made = answer(DeedOut(result=taken.result))
     if taken.message:
         # After our answer: Slack waits three seconds for that, and its own may take longer.
         made.background = BackgroundTask(change_message, parts, actions, taken, receiver)

@@ -105,6 +105,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/jobs/{job}/verdict": Scope.READ,
     # Findings and notifications.
     "GET /v1/verdicts": Scope.READ,
+    "GET /v1/costs": Scope.READ,
     "GET /v1/incidents": Scope.READ,
     "GET /v1/incidents/{incident}": Scope.READ,
     "GET /v1/incidents/{incident}.md": Scope.READ,

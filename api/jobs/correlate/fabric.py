@@ -206,7 +206,7 @@ class FabricReader:
         for target in TARGETS:
             for name, meant in self._reader.known(target).names.items():
                 (self._counters if meant.is_counter else self._gauges).append(metric_id(name))
-        store.watch_samples([*self._counters, *self._gauges])
+        store.known.watch_samples([*self._counters, *self._gauges])
 
     def estimate(self, grid: Grid) -> int:
         """Upper estimate of the samples in this time; 0 if the store gives none."""

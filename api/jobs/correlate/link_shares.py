@@ -29,6 +29,11 @@ from api.jobs.correlate.windows import read_communicators, to_rank
 from collector.contract.identity import LinkId, PortId
 from collector.contract.units import NS
 
+UP_UNKNOWN = (
+    "its hosts hand {:.3g} bytes up to switches that add up (CollNet); which links those cross is"
+    " not known"
+)
+
 
 class FlowShare(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes from one NIC to another that are expected on the link."""
@@ -78,6 +83,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]
     cells: Cells
     crossing: Floats
+    up_bytes: float
+    """Handed to switches that add up: which links carry them is not known."""
     assumptions: list[Assumption]
 
     @property
@@ -96,7 +103,10 @@ def link_shares(
         one = on_link(store, inventory, built, link, job.job, span_ns)
         if isinstance(one, str):
             unknown.append(f"{job.job}: {one}")
-        elif float(one.bytes.sum()) > 0:
+            continue
+        if one.up_bytes > 0:
+            unknown.append(f"{job.job}: {UP_UNKNOWN.format(one.up_bytes)}")
+        if float(one.bytes.sum()) > 0:
             found.append(one)
     total = sum(float(one.bytes.sum()) for one in found)
     seconds = max(1e-9, (span_ns[1] - span_ns[0]) / NS)
@@ -170,6 +180,7 @@ def on_link(
         names=places.names(By.NIC),
         cells=cells,
         crossing=crossing_of(built, link, pairs),
+        up_bytes=float(traffic.up_bytes.sum()),
         assumptions=list(traffic.assumptions),
     )
 

@@ -66,6 +66,7 @@ class Wire(msgspec.Struct, frozen=True):
     ranks: int = 0
     rings: Sequence[Sequence[int]] = ()
     trees: Sequence[Mapping[int, int | None]] = ()
+    is_in_network: bool = False
 
 
 Wiring = Mapping[str, Wire]
@@ -186,7 +187,15 @@ def communicators_of(
     found = {}
     for name, job_rank in joined.items():
         wire = wiring.get(name, Wire())
-        found[name] = to_communicator(name, job_rank, wire.ranks, wire.rings, wire.trees, ranks)
+        found[name] = to_communicator(
+            name,
+            job_rank,
+            wire.ranks,
+            wire.rings,
+            wire.trees,
+            ranks,
+            is_in_network=wire.is_in_network,
+        )
     return found
 
 

@@ -8,7 +8,15 @@ import msgspec
 import numpy as np
 
 from alerts.traffic.flows import Traffic, summed, traffic_of
-from alerts.traffic.matrix import Check, Matrix, check_of, matrix_of, misfit, sent_and_received
+from alerts.traffic.matrix import (
+    Check,
+    Matrix,
+    check_of,
+    handed_up,
+    matrix_of,
+    misfit,
+    sent_and_received,
+)
 from alerts.traffic.places import By, Places, places_of
 from alerts.traffic.rhythm import Rhythm, Sent, rhythm_of, sent_of
 from alerts.window.columns import Flags, Floats
@@ -145,6 +153,7 @@ def best_model(
         traffic = traffic_of(read.sums, read.messages, communicators, places, is_tree=is_tree)
         cells = matrix_of(traffic.flows, places, By.NIC).cells
         modelled = sent_and_received(cells, len(places.nics))[0]
+        modelled = modelled + handed_up(traffic.up_bytes, places)
         wrong = misfit(modelled, counted)
         if best is None or wrong < least - BETTER_BY:
             best, least = (traffic, modelled), wrong

@@ -9,7 +9,7 @@ that a window costs no work for each series in Python.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -62,6 +62,9 @@ ONLY_SQL = " AND series IN {series:Array(UInt64)}"
 ROAD = "window"
 """Under which the quarantine has series that windows leave out."""
 
+NOTHING = (-1, -1, -1)
+"""Codes of a series that is of no thing of a window."""
+
 SeriesIds = npt.NDArray[np.uint64]
 
 
@@ -70,12 +73,14 @@ class Choice(msgspec.Struct, frozen=True):
 
     ``split`` is the label whose values become readings of their own (`cpu_seconds_total:steal`);
     without it lines that differ in other labels are added up (``is_max``: the largest counts).
+    ``is_peak``: of several values within one cell the largest counts, and not the last.
     """
 
     metric: str
     reading: str
     split: str = ""
     is_max: bool = False
+    is_peak: bool = False
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -99,6 +104,8 @@ class Name(msgspec.Struct, frozen=True):
     choice: Choice
     is_counter: bool
     alias: Alias | None = None
+    labels: tuple[str, ...] = ()
+    """Of the metric, by the catalog's names: they tell apart what is measured at one thing."""
 
     @property
     def factor(self) -> float:
@@ -116,6 +123,11 @@ class Name(msgspec.Struct, frozen=True):
             key[0] = next((labels[name] for name in HOST_LABELS if labels.get(name)), "")
         return tuple(key)
 
+    def measured(self, labels: Mapping[str, str]) -> tuple[str, ...]:
+        """What is measured at the thing: values of the metric's labels, by its own names."""
+        theirs = self.alias.labels if self.alias is not None else {}
+        return tuple(labels.get(theirs.get(name, name), "") for name in self.labels)
+
 
 def all_names(choices: Sequence[Choice]) -> dict[str, Name]:
     catalog = load_catalog()
@@ -126,10 +138,10 @@ def all_names(choices: Sequence[Choice]) -> dict[str, Name]:
             raise ContractError(
                 f"{choice.metric}: a window asks for what the catalog does not have"
             )
-        is_counter = metric.kind is Kind.COUNTER
-        found[choice.metric] = Name(choice, is_counter)
+        is_counter, labels = metric.kind is Kind.COUNTER, tuple(metric.labels)
+        found[choice.metric] = Name(choice, is_counter, labels=labels)
         for alias in metric.aliases:
-            found.setdefault(alias.name, Name(choice, is_counter, alias))
+            found.setdefault(alias.name, Name(choice, is_counter, alias, labels))
     return found
 
 
@@ -194,17 +206,22 @@ def flattened(lists: Any) -> tuple[Ints, npt.NDArray[Any]]:  # noqa: ANN401 - py
 
 def part_of(held: Held, grid: Grid, from_ms: int, to_ms: int) -> Samples:
     """The same of rows in memory."""
-    inside = held.within(from_ms, to_ms) & np.isfinite(held.value)
+    inside = held.within(from_ms, to_ms)
+    may_move = ~held.is_still(from_ms)
+    inside[may_move] &= np.isfinite(held.value[may_move])
     seen: Flags = np.logical_or.reduce(inside, axis=1)
-    held, inside = held.part(seen), inside[seen]
+    held, inside, may_move = held.part(seen), inside[seen], may_move[seen]
     most = np.iinfo(np.uint32).max
     first, last = (
         np.where(inside, held.offset, most).min(axis=1, initial=most),
         np.where(inside, held.offset, 0).max(axis=1, initial=0),
     )
-    lowest = np.where(inside, held.value, np.inf).min(axis=1, initial=np.inf)
-    highest = np.where(inside, held.value, -np.inf).max(axis=1, initial=-np.inf)
-    is_still: Flags = lowest == highest
+    lowest = held.value[np.arange(len(held)), inside.argmax(axis=1)]
+    is_still: Flags = ~may_move
+    within, value = inside[may_move], held.value[may_move]
+    lowest[may_move] = np.where(within, value, np.inf).min(axis=1, initial=np.inf)
+    highest = np.where(within, value, -np.inf).max(axis=1, initial=-np.inf)
+    is_still[may_move] = lowest[may_move] == highest
     moved = held.part(~is_still).turned()
     chosen = moved.within(from_ms, to_ms) & np.isfinite(moved.value)
     count = np.zeros(len(held), np.int64)
@@ -277,6 +294,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     row: Ints
     reading: Ints
     key: Ints
+    line: Ints
+    """What is measured: series of two exporters with the same number measure the same."""
 
 
 class Known:
@@ -295,6 +314,8 @@ class Known:
         self.keys: list[tuple[str, ...]] = []
         self._reading_code: dict[ReadingName, int] = {}
         self._key_code: dict[tuple[str, ...], int] = {}
+        self._line_code: dict[tuple[int, int, tuple[str, ...]], int] = {}
+        self._line: Ints = np.zeros(0, dtype=np.int64)
         self._series: SeriesIds = np.zeros(0, dtype=np.uint64)
         self._reading: Ints = np.zeros(0, dtype=np.int64)
         self._key: Ints = np.zeros(0, dtype=np.int64)
@@ -302,37 +323,39 @@ class Known:
     def __len__(self) -> int:
         return len(self._series)
 
-    def find(self, series: SeriesIds) -> tuple[Flags, Ints, Ints]:
-        """Which are known, and their reading and thing; -1 for series of other things."""
+    def find(self, series: SeriesIds) -> tuple[Flags, Ints, Ints, Ints]:
+        """Which are known, and their reading, thing and line; -1 for series of other things."""
         if not len(self._series):
             nothing = np.full(len(series), -1, dtype=np.int64)
-            return np.zeros(len(series), dtype=bool), nothing, nothing
+            return np.zeros(len(series), dtype=bool), nothing, nothing, nothing
         place = np.minimum(np.searchsorted(self._series, series), len(self._series) - 1)
         is_known: Flags = self._series[place] == series
-        reading, key = (
-            np.where(is_known, column[place], -1) for column in (self._reading, self._key)
+        reading, key, line = (
+            np.where(is_known, column[place], -1)
+            for column in (self._reading, self._key, self._line)
         )
-        return is_known, reading, key
+        return is_known, reading, key, line
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         meant = [self._meaning(row["name"], dict(row["words"])) for row in rows]
         series = np.array([row["series"] for row in rows], dtype=np.uint64)
-        codes = np.array(meant, dtype=np.int64).reshape(-1, 2)
+        codes = np.array(meant, dtype=np.int64).reshape(-1, 3)
         series = np.concatenate([self._series, series])
         reading = np.concatenate([self._reading, codes[:, 0]])
         key = np.concatenate([self._key, codes[:, 1]])
+        line = np.concatenate([self._line, codes[:, 2]])
         self._series, first = np.unique(series, return_index=True)
-        self._reading, self._key = reading[first], key[first]
+        self._reading, self._key, self._line = reading[first], key[first], line[first]
 
-    def _meaning(self, metric: str, labels: Mapping[str, str]) -> tuple[int, int]:
-        """The codes of reading and key; -1 twice if it is something else."""
+    def _meaning(self, metric: str, labels: Mapping[str, str]) -> tuple[int, int, int]:
+        """The codes of reading, key and line; -1 three times if it is something else."""
         name = self.names.get(metric)
         key = name.key(labels, self.target.keys) if name is not None else None
         if name is None or key is None:
-            return -1, -1
+            return NOTHING
         if odd := self.target.odd(key):
             self._quarantine.put(ROAD, odd, shown_series(labels, metric))
-            return -1, -1
+            return NOTHING
         choice = name.choice
         extra = labels.get(choice.split, "") if choice.split else ""
         full = f"{choice.reading}:{extra}" if choice.split else choice.reading
@@ -343,7 +366,9 @@ class Known:
         if key not in self._key_code:
             self._key_code[key] = len(self.keys)
             self.keys.append(key)
-        return self._reading_code[reading], self._key_code[key]
+        codes = self._reading_code[reading], self._key_code[key]
+        line = self._line_code.setdefault((*codes, name.measured(labels)), len(self._line_code))
+        return *codes, line
 
 
 class GridReader:
@@ -385,7 +410,7 @@ class GridReader:
         self._learn(known, samples, [rows for _, rows in found])
         parts = []
         for name, rows in found:
-            _, reading, key = known.find(samples.series[rows])
+            _, reading, key, line = known.find(samples.series[rows])
             ours = reading >= 0
             parts.append(
                 Part(
@@ -394,6 +419,7 @@ class GridReader:
                     row=rows.start + np.flatnonzero(ours),
                     reading=reading[ours],
                     key=key[ours],
+                    line=line[ours],
                 )
             )
         return parts
@@ -422,7 +448,7 @@ class GridReader:
 # From samples to cells ---------------------------------------------------------------------------
 
 
-def on_grid(samples: Samples, rows: Ints, *, is_counter: bool) -> Floats:
+def on_grid(samples: Samples, rows: Ints, *, is_counter: bool, is_peak: bool = False) -> Floats:
     if samples.on_grid is not None:
         return samples.on_grid[rows]
     grid = samples.grid
@@ -435,7 +461,7 @@ def on_grid(samples: Samples, rows: Ints, *, is_counter: bool) -> Floats:
     fill_still(values, shown, (first_ms, last_ms), level, grid)
     owner, points = points_of(samples, rows)
     if len(points):
-        fill = fill_rates if is_counter else fill_levels
+        fill = fill_rates if is_counter else fill_peaks if is_peak else fill_levels
         fill(values, owner, samples.time_ms[points], samples.value[points], grid)
     return values
 
@@ -455,8 +481,11 @@ def fill_still(
     edges_ms = grid.edges_ns // 1_000_000
     first, last = span_ms
     reach = last + STALE_SECONDS * 1000
-    covered = (edges_ms[None, 1:] > first[rows, None]) & (edges_ms[None, :-1] < reach[rows, None])
-    values[rows] = np.where(covered, level[rows, None], np.nan)
+    is_whole = rows & (first < edges_ms[1]) & (reach > edges_ms[-2])
+    values[is_whole] = level[is_whole, None]
+    some = rows & ~is_whole
+    covered = (edges_ms[None, 1:] > first[some, None]) & (edges_ms[None, :-1] < reach[some, None])
+    values[some] = np.where(covered, level[some, None], np.nan)
 
 
 def fill_rates(values: Floats, owner: Ints, time_ms: Ints, value: Floats, grid: Grid) -> None:
@@ -503,29 +532,83 @@ def fill_levels(values: Floats, owner: Ints, time_ms: Ints, value: Floats, grid:
     values[rows] = np.where(fresh, value[found], np.nan)
 
 
+def fill_peaks(values: Floats, owner: Ints, time_ms: Ints, value: Floats, grid: Grid) -> None:
+    """The largest value in each cell; a cell without one has what stood at its beginning."""
+    fill_levels(values, owner, time_ms, value, grid)
+    cell = np.searchsorted(grid.edges_ns[1:] // 1_000_000, time_ms)
+    inside = (cell < grid.cells) & (time_ms > grid.start_ns // 1_000_000)
+    np.fmax.at(values, (owner[inside], cell[inside]), value[inside])
+
+
 # From parts to readings --------------------------------------------------------------------------
+
+
+class Piece(NamedTuple):
+    """One exporter's share of a reading: a row, a line and cells for each of its series."""
+
+    metric: str
+    row: Ints
+    line: Ints
+    values: Floats
 
 
 def gathered(
     known: Known, parts: Sequence[Part], samples: Samples, row_of: Ints, rows: int
 ) -> tuple[dict[str, Readings], Ints]:
     seen_ns = np.full(rows, ABSENT, dtype=np.int64)
-    pieces: dict[int, list[tuple[str, Ints, Floats]]] = {}
+    pieces: dict[int, list[Piece]] = {}
     for part in parts:
         row = row_of[part.key]
         chosen = row >= 0
         np.maximum.at(seen_ns, row[chosen], samples.last_ms[part.row[chosen]] * 1_000_000)
         for reading in np.unique(part.reading[chosen]).tolist():
             own = chosen & (part.reading == reading)
-            values = on_grid(samples, part.row[own], is_counter=part.name.is_counter)
-            values *= part.name.factor
-            pieces.setdefault(reading, []).append((part.metric, row[own], values))
+            name = part.name
+            values = on_grid(
+                samples,
+                part.row[own],
+                is_counter=name.is_counter,
+                is_peak=name.choice.is_peak,
+            )
+            values *= name.factor
+            found = pieces.setdefault(reading, [])
+            line = part.line[own]
+            found.append(Piece(part.metric, row[own], line, without_told(found, line, values)))
     readings = {}
     for reading, found in pieces.items():
         kind = known.readings[reading]
-        row, values = joined([(own, each) for _, own, each in found], is_max=kind.is_max)
-        readings[kind.name] = Readings(metric=found[0][0], row=row, values=values, label=kind.label)
+        row, values = joined([(each.row, each.values) for each in found], is_max=kind.is_max)
+        readings[kind.name] = Readings(
+            metric=found[0].metric,
+            row=row,
+            values=values,
+            label=kind.label,
+            others=told_by_others(found),
+        )
     return readings, seen_ns
+
+
+def told_by_others(pieces: Sequence[Piece]) -> dict[int, str]:
+    """The metric of each row that the first exporter does not have."""
+    if len(pieces) == 1:
+        return {}
+    told = {row: each.metric for each in reversed(pieces) for row in each.row.tolist()}
+    return {row: metric for row, metric in told.items() if metric != pieces[0].metric}
+
+
+def without_told(before: Sequence[Piece], line: Ints, values: Floats) -> Floats:
+    """The values without those that another exporter's series has told of the same line.
+
+    A host with our agent and node_exporter, or a switch that is polled and pushes, is counted
+    once: by our own name, else by the first alias of the catalog that has the cell.
+    """
+    for piece in before:
+        order = np.argsort(piece.line, kind="stable")
+        ordered = piece.line[order]
+        place = np.minimum(np.searchsorted(ordered, line), len(ordered) - 1)
+        told = (ordered[place] == line)[:, None] & ~np.isnan(piece.values[order[place]])
+        values = np.where(told, np.nan, values)
+    return values
 
 
 def joined(pieces: Sequence[tuple[Ints, Floats]], *, is_max: bool) -> tuple[Ints, Floats]:

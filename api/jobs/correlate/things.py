@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from alerts.window.columns import Floats, Ints
+from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Gpus, Grid, Hosts, Ports, Readings
 from api.fabric.model import Topology
 from api.jobs.correlate.readings import (
@@ -21,6 +22,8 @@ from api.jobs.correlate.readings import (
 from collector.contract.catalog import WHOLE, Kind, load_catalog
 from collector.contract.identity import GPU_MAX, PortId, whole_number
 
+KEPT = "cabled_ports"
+"""Where a topology keeps what its cables say of the ports of the last window."""
 PORT = "fabric_port_"
 NIC = "fabric_nic_"
 
@@ -37,6 +40,7 @@ def choices(thing: str, *others: str) -> tuple[Choice, ...]:
             metric.name.removeprefix("fabric_").removeprefix(f"{thing}_"),
             split="" if metric.window == WHOLE else metric.window,
             is_max=metric.kind is Kind.GAUGE,
+            is_peak=metric.peak,
         )
         for kind in (thing, *others)
         for metric in load_catalog().in_windows(kind)
@@ -46,7 +50,7 @@ def choices(thing: str, *others: str) -> tuple[Choice, ...]:
 PORTS = Target(choices("port"), ("host", "device", "port"))
 NICS = Target(choices("nic"), ("host", "device"))
 GPUS = Target(choices("gpu"), ("host", "gpu"), may_lack_host=True)
-HOSTS = Target(choices("host", "step"), ("host",))
+HOSTS = Target(choices("host", "step", "mount"), ("host",))
 
 Key = tuple[str, ...]
 
@@ -127,27 +131,11 @@ def make_ports(
     grid: Grid,
 ) -> Ports:
     readings, seen_ns = found
-    row_of = {key: row for row, key in enumerate(keys)}
-    other_end = np.full(len(keys), -1, dtype=np.int64)
-    rail = np.full(len(keys), -1, dtype=np.int64)
-    tier = np.full(len(keys), -1, dtype=np.int64)
-    rate = best_rates(len(keys), readings)
-    netdev = [""] * len(keys)
-    is_switch = np.array([host == device for host, device, _ in keys], dtype=bool)
-    if topology is not None:
-        for row, key in enumerate(keys):
-            place = PortId(*key)
-            port = topology.ports.get(place)
-            if port is not None:
-                rail[row] = -1 if port.rail is None else port.rail
-                netdev[row] = port.netdev or ""
-                rate[row] = np.fmax(rate[row], port.rate_bits_per_second or np.nan)
-            far = topology.other_end(place)
-            if far is not None:
-                other_end[row] = row_of.get((far.host, far.device, far.port), -1)
-            node = topology.nodes.get(key[0])
-            if is_switch[row] and node is not None and node.tier is not None:
-                tier[row] = node.tier
+    cabled = cabled_ports(keys, topology)
+    rate = np.fmax(best_rates(len(keys), readings), cabled.rate_bits_per_second)
+    # Both ends of a cable run at one rate: of a host without an agent its switch tells it.
+    known = np.where(cabled.other_end >= 0, rate[cabled.other_end], np.nan)
+    rate = np.where(np.isnan(rate), known, rate)
     return Ports(
         grid=grid,
         host=[host for host, _, _ in keys],
@@ -155,13 +143,59 @@ def make_ports(
         port=[port for _, _, port in keys],
         readings=readings,
         seen_ns=seen_ns,
-        is_switch=is_switch,
-        other_end=other_end,
+        is_switch=cabled.is_switch,
+        other_end=cabled.other_end,
         rate_bits_per_second=rate,
-        rail=rail,
-        tier=tier,
-        netdev=netdev,
+        rail=cabled.rail,
+        tier=cabled.tier,
+        netdev=cabled.netdev,
     )
+
+
+class Cabled(NamedTuple):
+    """What the cabling says of each port; -1, NaN and "" for what it does not."""
+
+    is_switch: Flags
+    other_end: Ints
+    rate_bits_per_second: Floats
+    rail: Ints
+    tier: Ints
+    netdev: list[str]
+
+
+def cabled_ports(keys: Sequence[tuple[str, str, str]], topology: Topology | None) -> Cabled:
+    """Kept with the topology, like a cached property: windows ask for the same ports each time."""
+    if topology is None:
+        return make_cabled(keys, None)
+    kept: dict[str, tuple[Sequence[tuple[str, str, str]], Cabled]] = topology.__dict__
+    if KEPT not in kept or kept[KEPT][0] != keys:
+        kept[KEPT] = keys, make_cabled(keys, topology)
+    return kept[KEPT][1]
+
+
+def make_cabled(keys: Sequence[tuple[str, str, str]], topology: Topology | None) -> Cabled:
+    count = len(keys)
+    row_of = {key: row for row, key in enumerate(keys)}
+    other_end, rail, tier = np.full((3, count), -1, dtype=np.int64)
+    rate = np.full(count, np.nan)
+    netdev = [""] * count
+    is_switch = np.array([host == device for host, device, _ in keys], dtype=bool)
+    if topology is None:
+        return Cabled(is_switch, other_end, rate, rail, tier, netdev)
+    for row, key in enumerate(keys):
+        place = PortId(*key)
+        port = topology.ports.get(place)
+        if port is not None:
+            rail[row] = -1 if port.rail is None else port.rail
+            netdev[row] = port.netdev or ""
+            rate[row] = port.rate_bits_per_second or np.nan
+        far = topology.other_end(place)
+        if far is not None:
+            other_end[row] = row_of.get((far.host, far.device, far.port), -1)
+        node = topology.nodes.get(key[0])
+        if is_switch[row] and node is not None and node.tier is not None:
+            tier[row] = node.tier
+    return Cabled(is_switch, other_end, rate, rail, tier, netdev)
 
 
 def best_rates(count: int, readings: dict[str, Readings]) -> Floats:

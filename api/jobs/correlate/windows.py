@@ -139,6 +139,8 @@ class WindowReader:
         self._baselines: tuple[int, Baselines] | None = None
         self._past: dict[str, tuple[int, Usual]] = {}
         self._rows: tuple[list[str], list[str], list[str]] | None = None
+        self._jobs_ended: tuple[int | None] | None = None
+        """When the last job was last seen; None while one runs, or not asked yet."""
 
     def read(
         self,
@@ -179,6 +181,7 @@ class WindowReader:
             from_ns=from_ns,
             to_ns=to_ns,
             jobs=jobs,
+            jobs_ended_ns=self._ended_ns(running) if is_live and job is None else None,
             ports=ports,
             gpus=read_gpus(self._reader, grid, samples),
             hosts=read_hosts(self._reader, grid, samples),
@@ -225,6 +228,15 @@ class WindowReader:
             and each.first_seen.timestamp() * NS <= to_ns
             and each.last_seen.timestamp() * NS >= from_ns
         )
+
+    def _ended_ns(self, running: Sequence[str]) -> int | None:
+        """When the last job was last seen; asked once after the last of them has ended."""
+        if running:
+            self._jobs_ended = None
+            return None
+        if self._jobs_ended is None:
+            self._jobs_ended = (self._inventory.jobs.last_seen_ns(),)
+        return self._jobs_ended[0]
 
     def _sound_job(self, job: str, *given: Any) -> JobWindow | None:  # noqa: ANN401 - as `_job`
         """None for a job that cannot be read: it is noted, and the others are judged."""
@@ -290,6 +302,7 @@ def read_communicators(
             row.rings,
             [{int(rank): parent for rank, parent in tree.items()} for tree in row.trees],
             ranks,
+            is_in_network=row.is_in_network,
         )
         for row in inventory.jobs.communicators(job)
     }
@@ -329,6 +342,8 @@ def to_communicator(
     rings: Sequence[Sequence[int]],
     trees: Sequence[Mapping[int, int | None]],
     ranks: Mapping[int, Rank],
+    *,
+    is_in_network: bool = False,
 ) -> Communicator:
     size = max(size, len(job_rank), 1 + max(job_rank, default=-1))
     whole = [ring for ring in rings if len(ring) == size]
@@ -341,6 +356,7 @@ def to_communicator(
         rings=[list(range(size))] if is_assumed else whole,
         trees=trees,
         is_ring_assumed=is_assumed,
+        is_in_network=is_in_network,
     )
 
 

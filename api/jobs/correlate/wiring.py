@@ -18,6 +18,7 @@ class RunningWiring:
                 row.ranks or 0,
                 row.rings,
                 [{int(rank): parent for rank, parent in tree.items()} for tree in row.trees],
+                row.is_in_network,
             )
             for job in self._inventory.jobs.running()
             for row in self._inventory.jobs.communicators(job.job)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
+
 from alerts.cases.words import verdict_words
 from alerts.judge.incident import Incident
 from alerts.judge.incident_model import linked_words
@@ -46,11 +48,22 @@ def commanding(text: str) -> str:
     return printable(" ".join(text.split())).translate(MARKUP)
 
 
+class Price(msgspec.Struct, frozen=True):
+    """What a GPU-hour costs; 0: not known."""
+
+    per_gpu_hour: float = 0.0
+    currency: str = ""
+
+
+NO_PRICE = Price()
+
+
 def markdown_of(
     incident: Incident,
     deeds: Sequence[Deed] = (),
     said: Sequence[Feedback] = (),
     external_url: str = "",
+    price: Price = NO_PRICE,
 ) -> str:
     """The whole incident; ``said`` is in order of time, as ``deeds`` are."""
     verdict = incident.verdict
@@ -58,7 +71,7 @@ def markdown_of(
     lines += [f"- {title}: {text}" for title, text in facts(incident, deeds, external_url) if text]
     if verdict.action:
         lines += ["", "## What to do", "", commanding(verdict.action)]
-    lines += section("Cost", map(cost_line, verdict.costs))
+    lines += section("Cost", (cost_line(one, price) for one in verdict.costs))
     lines += section("Evidence", (plain(one.text) for one in verdict.evidence))
     lines += section(
         "Ruled out", (f"{plain(one.what)}: {plain(one.why)}" for one in verdict.ruled_out)
@@ -121,8 +134,10 @@ def moment(time_ns: int) -> str:
     return rfc3339(time_ns)
 
 
-def cost_line(cost: Cost) -> str:
+def cost_line(cost: Cost, price: Price = NO_PRICE) -> str:
     text = f"{plain(cost.job)}: {duration(cost.lost_seconds)} lost, {cost.gpu_hours:.2f} GPU-hours"
+    if price.per_gpu_hour > 0:
+        text += f" ({price.per_gpu_hour * cost.gpu_hours:,.2f} {plain(price.currency)})"
     return f"{text}, {share(cost.lost_share)} of its time meanwhile" if cost.lost_share else text
 
 

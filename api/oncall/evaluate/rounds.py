@@ -14,6 +14,7 @@ import msgspec
 
 from alerts.finding import Finding
 from alerts.judge.incident import REOPEN_SECONDS, Advance, Incident, advance
+from alerts.signals.measured_clocks import Contradiction, contradictions
 from alerts.window.model import JobWindow, Window
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
@@ -51,6 +52,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """All that are open, and those that were closed lately."""
     waiting: Sequence[NotJudged] = ()
     """Jobs whose verdicts wait for evidence."""
+    contradicted: Sequence[Contradiction] = ()
+    """Hosts whose measured clock is not where their collectives show it."""
 
 
 class LostLead(Exception):  # noqa: N818 - reads as the statement it is
@@ -113,6 +116,7 @@ class Rounds:
         """The end of the last window: earlier than now while data come late."""
         self.arrived: Arrived | None = None
         """How complete the last window was."""
+        self._contradicted: Sequence[Contradiction] = ()
         self.jobs = {"looked": 0, "resting": 0}
         """Jobs of the last window, by whether their records were read."""
 
@@ -123,6 +127,7 @@ class Rounds:
     def forget(self) -> None:
         """Another process leads: the open incidents are no longer known here."""
         self._standing = self.arrived = None
+        self._contradicted = ()
         if self._resting is not None:
             self._resting.forget()
         if self._asking is not None:
@@ -183,7 +188,15 @@ class Rounds:
             incident_of=after.incident_of,
             incidents=after.incidents,
             waiting=tuple(arrived.waiting.values()),
+            contradicted=self._compare_clocks(window),
         )
+
+    def _compare_clocks(self, window: Window) -> Sequence[Contradiction]:
+        """Hosts whose clocks are contradicted; of jobs that rest, as they were looked at last."""
+        resting = {job.job for job in window.jobs if job.is_resting}
+        carried = [one for one in self._contradicted if one.job in resting]
+        self._contradicted = [*contradictions(window), *carried]
+        return self._contradicted
 
     def _keep(self, standing: Sequence[Incident], after: Advance, now_ns: int) -> None:
         """Write what changed; from then on it stands. Raises InventoryError or LostLead."""

@@ -9,9 +9,11 @@ from alerts.finding import Finding
 from alerts.judge.incident import Incident
 from alerts.rulebook.inhibit import SCOPE_LABEL, covered_by
 from alerts.rulebook.model import FIRST_INCIDENT_LABEL
+from alerts.signals.measured_clocks import Contradiction
 from api.data.store.rollups import STALE_BITS
 from api.data.store.store import Store
 from api.oncall.evaluate.arrivals import NotJudged
+from collector.contract.clocks import CONTRADICTION
 from collector.contract.identity import metric_id
 from collector.contract.model import Sample, Series
 from collector.contract.units import NS, NS_PER_MS
@@ -20,6 +22,8 @@ from collector.contract.verdict import Culprit
 FINDING_SERIES_MAX = 500
 """Series of findings that stand at once, the strongest. More are counted and left out: a rule needs
 to know that there are many, not all their names."""
+CONTRADICTIONS_MAX = 100
+"""Series of clocks that are contradicted: where more are, it is a time server of many hosts."""
 INCIDENT_JOBS_MAX = 10
 """Jobs of one incident that have a series each, the first ones."""
 
@@ -36,6 +40,7 @@ NAMES = (
     "fabric_incident_lost_gpu_seconds_total",
     "fabric_incident_victim",
     "fabric_job_not_judged_ratio",
+    CONTRADICTION,
 )
 """The series that are written here."""
 LIVE_SQL = f"""
@@ -79,6 +84,7 @@ class FoundSeries:
         findings: Sequence[Finding],
         incidents: Iterable[Incident],
         waiting: Iterable[NotJudged] = (),
+        contradicted: Sequence[Contradiction] = (),
     ) -> list[Sample]:
         """The samples of this moment, and stale markers for series that have ended."""
         strongest = sorted(findings, key=lambda one: (-one.strength, one.detector))
@@ -93,6 +99,12 @@ class FoundSeries:
         for one in waiting:
             series = Series("fabric_job_not_judged_ratio", {"job": one.job, "missing": one.missing})
             made[series] = Sample(series, one.share, now_ns)
+        furthest = sorted(contradicted, key=lambda one: -abs(one.apart_s))
+        self.left_out += max(0, len(furthest) - CONTRADICTIONS_MAX)
+        for each in furthest[:CONTRADICTIONS_MAX]:
+            labels = {"host": each.host, "job": each.job, "by": each.by}
+            series = Series(CONTRADICTION, labels)
+            made[series] = Sample(series, each.apart_s, now_ns)
         over = sorted(self._standing - made.keys(), key=lambda one: (one.metric, one.labels))
         self._standing = set(made)
         return [*made.values(), *(Sample(series, STALE, now_ns) for series in over)]

@@ -167,7 +167,11 @@ class EvaluateTask:
         verdicts = placed(outcome.verdicts, outcome.incident_of, outcome.incidents)
         await asyncio.to_thread(self._writer.write, outcome.now_ns, outcome.findings, verdicts)
         samples = self._series.samples(
-            outcome.now_ns, outcome.findings, outcome.incidents, outcome.waiting
+            outcome.now_ns,
+            outcome.findings,
+            outcome.incidents,
+            outcome.waiting,
+            outcome.contradicted,
         )
         await self._own.write(samples)
         self._metrics.findings_left_out.inc(

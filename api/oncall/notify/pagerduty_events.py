@@ -10,7 +10,6 @@ notes carry PagerDuty's own id only, which earlier events told.
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import hmac
 from collections import OrderedDict
@@ -23,13 +22,8 @@ from api.base.errors import Problem, decode_json
 from api.base.limits import COMMENT_CHARS_MAX
 from api.data.inventory.feedback import Dropped, name_feedback
 from api.data.inventory.repository import Inventory
-from api.data.inventory.work import (
-    Deed,
-    Does,
-    RepeatedDeedError,
-    TooMuchWorkError,
-    state_of,
-)
+from api.data.inventory.work import Deed, Does, state_of
+from api.oncall.notify.deeds import Result, keep
 from api.oncall.notify.message import clean, dedup_key_of, from_pagerduty, pagerduty_mark
 
 SIGNATURE_HEADER: Final = "X-PagerDuty-Signature"
@@ -41,20 +35,6 @@ PERSON: Final = "user_reference"
 _NAME_CHARS_MAX: Final = 100
 _ID_CHARS_MAX: Final = 100
 NOT_AN_EVENT: Final = "not an event of PagerDuty's"
-
-
-class Result(enum.StrEnum):
-    """What became of an event."""
-
-    KEPT = "kept"
-    REPEATED = "repeated"
-    """It had come before."""
-    IGNORED = "ignored"
-    """It tells of nothing that is kept here: another kind, or not a person's doing."""
-    UNKNOWN = "unknown"
-    """No notice of this receiver that stands is about this incident of PagerDuty's."""
-    FULL = "full"
-    """The incident has WORK_PER_INCIDENT_MAX deeds."""
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -140,13 +120,7 @@ class PagerDutyEvents:
         deed = self._deed(event, told, receiver, now_ns)
         if isinstance(deed, Result):
             return deed, {}
-        try:
-            return Result.KEPT, self._inventory.work.do(deed)
-        except RepeatedDeedError:
-            return Result.REPEATED, {}
-        except TooMuchWorkError:
-            # Not an error for PagerDuty, which would send it again and again.
-            return Result.FULL, {}
+        return keep(self._inventory, deed)
 
     def _learn(self, told: Told) -> None:
         if not told.key or max(len(told.there), len(told.key)) > _ID_CHARS_MAX:

@@ -11,7 +11,6 @@ about. It takes nothing over: who has acknowledged it already is shown instead.
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import hmac
 from typing import Any, Final
@@ -25,13 +24,8 @@ from alerts.rulebook.notices import Line, Notice, Status, Talk, Why, notice_id
 from api.base.errors import Problem, decode_json
 from api.data.inventory.feedback import Dropped, name_feedback
 from api.data.inventory.repository import Inventory
-from api.data.inventory.work import (
-    Deed,
-    Does,
-    RepeatedDeedError,
-    TooMuchWorkError,
-    state_of,
-)
+from api.data.inventory.work import Deed, Does, state_of
+from api.oncall.notify.deeds import Result, keep
 from api.oncall.notify.http import Delivery, Outcome, post
 from api.oncall.notify.message import (
     SLACK_ACKNOWLEDGE,
@@ -61,24 +55,6 @@ GONE: Final = (
     "another one, of which a newer message tells."
 )
 FULL: Final = "Not acknowledged: its record is full. Open it in Fabricscope to see who looks at it."
-
-
-class Result(enum.StrEnum):
-    """What became of a click."""
-
-    KEPT = "kept"
-    STANDS = "stands"
-    """A person had acknowledged it already; the message shows who."""
-    REPEATED = "repeated"
-    """It had come before."""
-    IGNORED = "ignored"
-    """Nothing to keep: a button that is a link, or another kind of interaction."""
-    UNKNOWN = "unknown"
-    """No notice of this receiver that stands is about this incident."""
-    FULL = "full"
-    """The incident has WORK_PER_INCIDENT_MAX deeds."""
-    UNANSWERED = "unanswered"
-    """Counted beside one of the others: Slack did not take our answer."""
 
 
 class User(msgspec.Struct, frozen=True):
@@ -220,12 +196,7 @@ class SlackActions:
             does=Does.ACKNOWLEDGE,
             origin=f"slack:{team}:{click.user.id}:{action.action_ts}",
         )
-        try:
-            return Result.KEPT, self._inventory.work.do(deed)
-        except RepeatedDeedError:
-            return Result.REPEATED, {}
-        except TooMuchWorkError:
-            return Result.FULL, {}
+        return keep(self._inventory, deed)
 
     def _message(self, talk: Talk, incident: str, now_ns: int) -> dict[str, Any]:
         """The page as it stands now, in our own words: nothing of the click comes back."""

@@ -138,6 +138,7 @@ class RuleTask:
         self._is_failing = False
         self._broken: set[str] = set()
         """Groups whose last evaluation ended by a bug."""
+        metrics.watch("fabric_service_rule_parts", lambda: float(len(leads.held())))
         for state in (AlertState.PENDING, AlertState.FIRING):
             metrics.watch(
                 "fabric_service_alerts",

@@ -1,4 +1,4 @@
-"""`fabricscope slurm`: an executor, a health check, prolog and epilog, and topology.conf.
+"""`fabricscope slurm`: an executor, a health check, prolog, epilog, placement and topology.conf.
 
 The verbs that Slurm itself runs (healthcheck, prolog, epilog) never fail a node or a job because of
 us: on doubt they write why to standard error and exit with 0.
@@ -28,8 +28,9 @@ from api.remote.client import (
     quoted,
 )
 from api.remote.executor import Doubt, Loop, until_told
-from api.remote.slurm.follow import INTERVAL_S, SlurmExecutor
+from api.remote.slurm.follow import INTERVAL_S, SlurmExecutor, read_nodes
 from api.remote.slurm.jobs import job_id, job_said
+from api.remote.slurm.place import ask_placement, free_nodes, sbatch_words
 from api.remote.slurm.topology import Cables, block_lines, groups_of, tree_lines
 from collector.contract.client_flags import add_client_flags
 from collector.contract.errors import FabricscopeError, ParseError, SettingsError
@@ -73,6 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--refuse-held", action="store_true", help="exit with 1 where a host is draining or out"
     )
     verbs.add_parser("epilog", help="report that the job has ended")
+    place = verbs.add_parser(
+        "place", help="print words for sbatch: the best hosts of the idle ones"
+    )
+    place.add_argument("--size", type=int, required=True, metavar="HOSTS")
+    place.add_argument("--partition", default="", metavar="NAME", help="default: every partition")
     topology = verbs.add_parser("topology", help="topology.conf from what is cabled")
     topology.add_argument("--plugin", choices=["tree", "block"], default="tree")
     topology.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
@@ -90,7 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
             return asyncio.run(act(arguments, target, host))
         client = Client(target, "slurm", bounds=PATIENT if arguments.verb == "topology" else QUICK)
         try:
-            ask = {"prolog": prolog, "epilog": epilog, "topology": topology}[arguments.verb]
+            asks = {"prolog": prolog, "epilog": epilog, "place": place, "topology": topology}
+            ask = asks[arguments.verb]
             return ask(arguments, client, host)
         finally:
             client.close()
@@ -215,6 +222,26 @@ def send_change(service: Client, method: str, path: str, body: object) -> None:
 
 def now_of(host: Host) -> dt.datetime:
     return dt.datetime.fromtimestamp(host.now_ns() / 1e9, tz=dt.UTC)
+
+
+# --- placement ----------------------------------------------------------------------------------
+
+
+def place(arguments: argparse.Namespace, service: Client, host: Host) -> int:
+    """`slurm place`: always 0, so that a job is submitted without a word of ours where we doubt."""
+    try:
+        candidates = free_nodes(read_nodes(host, partition=arguments.partition))
+        placed = ask_placement(service, arguments.size, candidates)
+    except (Doubt, FabricscopeError) as error:
+        complain(f"Slurm places the job: {error}")
+        return 0
+    if not placed.sets:
+        complain(f"Slurm places the job: {printable(placed.none_because)}")
+        return 0
+    for words in placed.sets[0].why:
+        complain(printable(words))
+    print(sbatch_words(placed.sets[0].hosts))
+    return 0
 
 
 # --- the topology -------------------------------------------------------------------------------

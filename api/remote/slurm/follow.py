@@ -51,20 +51,12 @@ class SlurmExecutor(Executor[Mapping[str, Node] | None, Change]):
 
     async def observe(self) -> Mapping[str, Node] | None:
         """Slurm's nodes; None: there is no Slurm here, which a dry run does not need."""
-        words = (*SINFO, f"--nodes={self._node}") if self._node else SINFO
         try:
-            output = self._host.run(words, COMMAND_SECONDS)
+            return read_nodes(self._host, node=self._node)
         except HostError as error:
             if self._is_dry and error.reason is UnreadReason.ABSENT:
                 return None
             raise
-        if output.status or output.is_cut:
-            message = printable(output.complaints.decode("utf-8", "replace").strip())[:300]
-            raise Doubt(f"sinfo failed ({output.status}): {message}")
-        nodes = parse_sinfo(output.text)
-        if not nodes:
-            raise Doubt("sinfo lists no node")
-        return nodes
 
     async def plan(self, nodes: Mapping[str, Node] | None, said: Said) -> Plan[Change]:
         """Drains and returns; Doubt if the service does not know all, or too many would change."""
@@ -131,6 +123,21 @@ class SlurmExecutor(Executor[Mapping[str, Node] | None, Change]):
         words = f"{change.node}: {failure or change.doing.value}"
         report = Report(change.action, "failed" if failure else "done", words)
         return Attempt(is_done=not failure, reports=[report])
+
+
+def read_nodes(host: Host, *, node: str = "", partition: str = "") -> dict[str, Node]:
+    """Slurm's nodes, or only some of them. Raises Doubt, HostError, ParseError."""
+    # Hidden partitions' nodes too; sinfo takes not both of these flags.
+    chosen = [f"--partition={partition}" if partition else "--all"]
+    chosen += [f"--nodes={node}"] if node else []
+    output = host.run((*SINFO, *chosen), COMMAND_SECONDS)
+    if output.status or output.is_cut:
+        message = printable(output.complaints.decode("utf-8", "replace").strip())[:300]
+        raise Doubt(f"sinfo failed ({output.status}): {message}")
+    nodes = parse_sinfo(output.text)
+    if not nodes:
+        raise Doubt("sinfo lists no node")
+    return nodes
 
 
 def standing_of(answer: Actions | None) -> list[Action]:

@@ -16,9 +16,11 @@ ATTRIBUTES = {
     "SLURM_JOB_PARTITION": "partition",
     "SLURM_JOB_ACCOUNT": "account",
     "SLURM_JOB_QOS": "qos",
-    "SLURM_RESTART_COUNT": "restarts",
+    "SLURM_JOB_RESTART_COUNT": "restarts",
 }
-"""Variables that become attributes of the job."""
+"""Variables that become attributes of the job; Slurm 22.05 sets all but the quality of service."""
+NO_TEXT = "(null)"
+"""What slurmctld writes into a variable where it has no text: of an account without accounting."""
 FIELDS = {"SLURM_JOB_NAME": "name", "SLURM_JOB_USER": "user", "SLURM_CLUSTER_NAME": "cluster"}
 
 
@@ -44,7 +46,11 @@ def hosts_of(environment: Mapping[str, str]) -> list[str]:
 
 def texts(environment: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
     found = {name: environment.get(variable, "") for variable, name in names.items()}
-    return {name: printable(text)[:TEXT_CHARS_MAX] for name, text in found.items() if text}
+    return {
+        name: printable(text)[:TEXT_CHARS_MAX]
+        for name, text in found.items()
+        if text not in {"", NO_TEXT}
+    }
 
 
 def job_said(environment: Mapping[str, str], now: dt.datetime) -> dict[str, Any]:

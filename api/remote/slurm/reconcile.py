@@ -21,8 +21,14 @@ from collector.contract.identity import printable
 
 MARK = "fabricscope:"
 """What the reasons of our drains begin with."""
-SINFO = ("sinfo", "--Node", "--noheader", "--format=%N|%T|%E")
-"""One line for each node and partition: name, state, reason."""
+SINFO = ("sinfo", "--Node", "--noheader", "--Format=NodeList:|,StateComplete:|,Reason:|")
+"""One line for each node and partition: name, state with all its flags, reason.
+
+The short state (`%T`) names one of several: of a drained node that is rebooted it says `reboot^`.
+"""
+SLURMS_OWN_REASONS = ("Not responding", "Node unexpectedly rebooted")
+"""Why slurmctld itself sets a node down that it puts back to work as soon as it answers: such a
+node is drained. With any other reason it is down by a person's or a program's decision."""
 NODES_MAX = 100_000
 REASON_CHARS_MAX = 200
 """Of a reason, as `sinfo -R` and people read it."""
@@ -36,22 +42,46 @@ class Node(msgspec.Struct, frozen=True):
 
     name: str
     state: str
-    """In Slurm's words, without its marks: `idle`, `draining`, `drained`, `down`…"""
+    """In Slurm's words, with all flags: `idle`, `allocated+drain`, `down+not_responding`…"""
     reason: str
+
+    @property
+    def flags(self) -> frozenset[str]:
+        return frozenset(self.state.split("+"))
 
     @property
     def is_drained(self) -> bool:
         """Whether an operator or a program has drained it: nothing new begins there."""
-        return self.state.startswith("drain")
+        return "drain" in self.flags
+
+    @property
+    def is_rebooting(self) -> bool:
+        """Whether an operator reboots it: Slurm drains it for that, and refuses to undrain it."""
+        return not self.flags.isdisjoint({"reboot_requested", "reboot_issued"})
+
+    @property
+    def is_down(self) -> bool:
+        return not self.flags.isdisjoint({"down", "error", "fail"})
 
     @property
     def is_away(self) -> bool:
-        """Whether nothing begins there, for any reason: Slurm may show one of two."""
-        return self.is_drained or self.state.startswith(("down", "fail"))
+        """Whether nothing begins there, for any reason."""
+        return self.is_drained or self.is_down or self.is_rebooting
 
     @property
     def is_ours(self) -> bool:
         return self.reason.startswith(MARK)
+
+    @property
+    def is_others(self) -> bool:
+        """Whether another took it away, and its reason says why: both stay as they are.
+
+        The words of a reason decide, not the user who gave it: slurmctld and root are both `root`
+        where SlurmUser is.
+        """
+        if self.is_ours or not self.is_away:
+            return False
+        return self.is_drained or bool(self.reason and self.reason not in SLURMS_OWN_REASONS)
 
     @property
     def is_held(self) -> bool:
@@ -90,7 +120,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 def parse_sinfo(text: bytes) -> dict[str, Node]:
     r"""Nodes by name; a node of several partitions once. Raises ParseError for other lists.
 
-    >>> parse_sinfo(b"n1|drained*|fabricscope:a1 slow_link\nn2|idle|none\n")["n1"].action
+    >>> parse_sinfo(b"n1|idle+drain|fabricscope:a1 slow_link|\nn2|idle|none|\n")["n1"].action
     'a1'
     """
     found: dict[str, Node] = {}
@@ -104,9 +134,9 @@ def parse_sinfo(text: bytes) -> dict[str, Node]:
             raise ParseError(f"line {number}", f"{printable(line)[:80]!r} is no line of sinfo")
         if len(found) >= NODES_MAX and name not in found:
             raise ParseError("", f"more than NODES_MAX = {NODES_MAX} nodes")
-        word = state.strip().lower().rstrip("*~#!%$@^-+")
-        shown_reason = printable(reason.strip())
-        found[name] = Node(name, word, "" if shown_reason.lower() == "none" else shown_reason)
+        shown_reason = printable(reason.strip().removesuffix("|"))
+        known_reason = "" if shown_reason.lower() == "none" else shown_reason
+        found[name] = Node(name, printable(state.strip().lower()), known_reason)
     return found
 
 
@@ -125,8 +155,9 @@ def plan(
         node = nodes.get(host)
         if node is None:
             found.reports.append(report(action, "failed", f"Slurm has no node {host}"))
-        elif node.is_drained and not node.is_ours:
-            words = f"drained by another already: {node.reason[:REASON_CHARS_MAX]}"
+        elif node.is_others:
+            doing = "drained" if node.is_drained else "taken away"
+            words = f"{doing} by another already: {node.reason[:REASON_CHARS_MAX]}"
             found.reports.append(report(action, "done", words))
         elif node.is_away and node.action == action.id:
             found.reports.append(report(action, "done", node.state))
@@ -136,7 +167,7 @@ def plan(
         else:
             found.changes.append(drain_of(action))
     for node in left_over(wanted, nodes):
-        if ended.get(node.action, False):
+        if ended.get(node.action, False) and not node.is_rebooting:
             change = Change(doing=Doing.UNDRAIN, node=node.name, action=node.action)
             found.changes.append(change)
     return found

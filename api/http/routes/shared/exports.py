@@ -12,6 +12,7 @@ class ExportFormat(enum.StrEnum):
 
     JSON = "json"
     NDJSON = "ndjson"
+    CSV = "csv"
     ARROW = "arrow"
     PARQUET = "parquet"
 
@@ -19,6 +20,7 @@ class ExportFormat(enum.StrEnum):
 MEDIA_TYPES = {
     ExportFormat.JSON: "application/json",
     ExportFormat.NDJSON: "application/x-ndjson",
+    ExportFormat.CSV: "text/csv",
     ExportFormat.ARROW: "application/vnd.apache.arrow.stream",
     ExportFormat.PARQUET: "application/vnd.apache.parquet",
 }
@@ -27,8 +29,8 @@ MEDIA_TYPES = {
 def negotiate(accept: str) -> ExportFormat:
     """The format in the Accept header; JSON if it names none of ours."""
     wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    for chosen in (ExportFormat.PARQUET, ExportFormat.ARROW, ExportFormat.NDJSON):
-        if MEDIA_TYPES[chosen] in wanted:
+    for chosen, media in reversed(MEDIA_TYPES.items()):
+        if media in wanted:
             return chosen
     return ExportFormat.JSON
 

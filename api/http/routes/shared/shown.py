@@ -17,6 +17,8 @@ from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Layer, Reason
 
 LOST_SECONDS_DIGITS = 3
+GPU_HOURS_DIGITS = 6
+"""More than any reader shows: what is rounded twice differs from the same sum beside it."""
 
 
 class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +74,7 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
             confirmed=incident.stretches,
             work=work,
             lost_seconds=round(sum(one.lost_seconds for one in verdict.costs), LOST_SECONDS_DIGITS),
-            gpu_hours=round(sum(one.gpu_hours for one in verdict.costs), LOST_SECONDS_DIGITS),
+            gpu_hours=round(sum(one.gpu_hours for one in verdict.costs), GPU_HOURS_DIGITS),
         )
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 from fastapi import Request
 
 from api.base.errors import Problem
 from api.http.context import Context
 from api.http.routes.shared.bodies import receive
 from api.http.tokens.model import DenialReason
+from api.oncall.notify.deeds import Result
 from api.oncall.notify.table import ReceiverTable, secret_of
 from collector.contract.errors import SettingsError
+
+
+class DeedOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of what another system told of."""
+
+    result: Result
 
 
 def secret_for(parts: Context, receiver: str, kind: type[ReceiverTable], key: str) -> str:

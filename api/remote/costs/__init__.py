@@ -1,0 +1,1 @@
+"""`fabricscope costs`: what troubles have cost."""
