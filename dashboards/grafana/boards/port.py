@@ -386,11 +386,21 @@ def module(metric: str) -> str:
     return both_ends(f"max by ({PORT}, lane) ({metric}{{{HERE}}})")
 
 
+def own_module(metric: str, by: str = "lane") -> str:
+    """Of the module of the interface behind the port."""
+    return cable.of_interface(f"max by ({NIC}, {by}) ({metric}{{{ON_HOST}}})")
+
+
+def own_light(metric: str) -> str:
+    return f"10 * log10(1000 * clamp_min({own_module(metric)}, {DARK_WATTS}))"
+
+
 def lately(metric: str) -> str:
     """How often within 5 minutes, of all ports; in whole numbers, which `increase` is not."""
     return f"round(sum by ({PORT}) (increase({metric}{{{HERE}}}[5m])))"
 
 
+NOT_DYING = "Nothing foretells that this link will fail."
 MODULE_SILENT = "No module reports: copper has no light, and not every agent reads modules."
 LIGHT = {
     "Light": lines.of(Unit.DECIBEL_MILLIWATTS, least=None, silence=MODULE_SILENT)(
@@ -401,18 +411,49 @@ LIGHT = {
         {
             f"{END} {{{{lane}}}} in": light("fabric_port_module_receive_power_watts"),
             f"{END} {{{{lane}}}} out": light("fabric_port_module_transmit_power_watts"),
+            "{{device}} {{lane}} in": own_light("fabric_nic_module_receive_power_watts"),
+            "{{device}} {{lane}} out": own_light("fabric_nic_module_transmit_power_watts"),
         },
     ),
     "Laser current": lines.of(Unit.AMPERES, silence=MODULE_SILENT)(
         "Current of each laser at both ends. Rising at the same light is how lasers age; 1.3 times "
         "the day before is where the rule pack warns (errors_laser_ratio, a policy of ours).",
-        {f"{END} {{{{lane}}}}": module("fabric_port_module_bias_amperes")},
+        {
+            f"{END} {{{{lane}}}}": module("fabric_port_module_bias_amperes"),
+            "{{device}} {{lane}}": own_module("fabric_nic_module_bias_amperes"),
+        },
     ),
     "Module temperature": lines.of(limits.MODULE, silence=MODULE_SILENT)(
         "Temperature of the transceivers at both ends. Above 70 degrees most make errors "
         "(errors_module_celsius, NVIDIA UFM's packet drop rate plugin), and 10 degrees more than "
         "an hour before is a change (errors_module_rise).",
-        {END: module("fabric_port_module_temperature_celsius")},
+        {
+            END: module("fabric_port_module_temperature_celsius"),
+            "{{device}}": own_module("fabric_nic_module_temperature_celsius"),
+        },
+    ),
+    "Expected to fail in": lines.of(Unit.SECONDS, silence=NOT_DYING)(
+        "Seconds until error correction is expected to fail, if the error rate goes on rising as "
+        "it did in the last hours (or light falling), compared with the ports beside it. A "
+        "forecast: rather early than late. Usual: nothing here (errors_optic_dying, "
+        "FabricOpticDying).",
+        {"{{sign}}": f"min by (sign) (fabric_optic_errors_expected_seconds{{{THIS}}})"},
+    ),
+    "Errors by the module": lines.of(limits.RAW_ERRORS, silence=MODULE_SILENT)(
+        "Share of bits that were wrong before correction, by the processor of this host's module: "
+        "media is the fibre, host the way from the module to the NIC. Steady is healthy up to "
+        "1e-5 and more; rising by the hour is a dying optic. 2.4e-4 is what RS(544,514) is made "
+        "for (IEEE 802.3bs).",
+        {
+            "{{side}} {{lane}}": own_module(
+                "fabric_nic_module_pre_fec_bit_error_ratio", "side, lane"
+            )
+        },
+    ),
+    "Signal over noise": lines.of(Unit.NONE, silence=MODULE_SILENT)(
+        "Power of the signal over that of the noise at this host's module, lane by lane; 100 is "
+        "20 dB. One lane below the others is its fibre, connector or laser.",
+        {"{{side}} {{lane}}": own_module("fabric_nic_module_signal_to_noise_ratio", "side, lane")},
     ),
 }
 LIFE = {

@@ -10,6 +10,7 @@ export interface Culprit {
   readonly port?: string;
   readonly switch?: string;
   readonly switch_port?: string;
+  readonly storage?: string;
 }
 
 export interface Evidence {
@@ -144,6 +145,7 @@ export function named(culprit: Culprit): string {
   const words: string[] = [];
   if (culprit.switch)
     words.push(culprit.switch_port ? `${culprit.switch} ${culprit.switch_port}` : culprit.switch);
+  if (culprit.storage) words.push(culprit.storage);
   if (culprit.host) words.push(culprit.host);
   if (culprit.device)
     words.push(culprit.port ? `${culprit.device} port ${culprit.port}` : culprit.device);

@@ -74,22 +74,29 @@ export function ownTrafficQuestion(place: Place | undefined, over: string): stri
   return union(columns);
 }
 
-/** Counters of network interfaces, relabelled to the RDMA ports behind them. */
+/**
+ * Counters of network interfaces, relabelled to the RDMA ports behind them.
+ *
+ * Both sides of the `or` are grouped alike, so that the service sees that no two rows can clash: then it reads
+ * the hosts of the job alone (`api/promql/narrow.py`).
+ */
 function ofInterfaces(nics: string): string {
   const named = `max by (host, netdev) (label_join(${nics}, "netdev", "", "device"))`;
   const ports = 'fabric_port_info{netdev!=""}';
   return (
     `(max by (${PORT}) (group by (${PORT}, netdev) (${ports})` +
-    ` * on (host, netdev) group_left () ${named}) or ${nics} unless on (host) ${ports})`
+    ` * on (host, netdev) group_left () ${named}) or max by (${PORT}) (${nics}) unless on (host) ${ports})`
   );
 }
 
-const summed = (kind: "port" | "nic", names: readonly string[], over: string) =>
-  `sum by (${kind === "port" ? PORT : NIC}) (${union(
-    Object.fromEntries(
-      names.map((name) => [name, `rate(fabric_${kind}_${name}_total${over})`] as const),
-    ),
-  )})`;
+/** Grouped before they are labelled, for the same reason. */
+function summed(kind: "port" | "nic", names: readonly string[], over: string): string {
+  const by = kind === "port" ? PORT : NIC;
+  const rates = names.map(
+    (name) => [name, `sum by (${by}) (rate(fabric_${kind}_${name}_total${over}))`] as const,
+  );
+  return `sum by (${by}) (${union(Object.fromEntries(rates))})`;
+}
 
 /** Share of the time in which a port may not send: stopped by pause frames, or without credit. */
 function paused(over: string): string {

@@ -106,6 +106,7 @@ export interface Matrix {
   readonly assumptions: readonly string[];
   readonly bytes: number;
   readonly local_bytes: number;
+  readonly up_bytes: number;
   readonly unplaced_bytes: number;
   readonly nameless_bytes: number;
   /** Those with the most bytes, the largest first. */

@@ -45,6 +45,12 @@ describe("the finder", () => {
     expect(foundMetrics([agent, sent], new Set(), "")[0]?.metric).toBe(sent);
   });
 
+  it("says of no metric that it has no data while that is not known", () => {
+    const found = foundMetrics(catalog, undefined, "");
+    expect(found).toHaveLength(catalog.length);
+    expect(found.every((one) => one.hasData)).toBe(true);
+  });
+
   it("puts metrics that have data first, also by another exporter's name", () => {
     const found = foundMetrics(catalog, new Set(["DCGM_FI_DEV_SM_CLOCK"]), "");
     expect(found.map((one) => [one.metric.name, one.hasData])).toEqual([

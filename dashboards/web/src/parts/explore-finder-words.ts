@@ -29,10 +29,13 @@ export function describedNames(
   return found;
 }
 
-/** Metrics that have all the words in name, help, target, unit or alias; those with data, and nearer ones, first. */
+/**
+ * Metrics that have all the words in name, help, target, unit or alias; those with data, and nearer ones, first.
+ * `stored`: the names that have data; undefined: not known, and then none is said to have no data.
+ */
 export function foundMetrics(
   catalog: readonly Metric[],
-  stored: ReadonlySet<string>,
+  stored: ReadonlySet<string> | undefined,
   search: string,
   target = "",
 ): { readonly metric: Metric; readonly hasData: boolean }[] {
@@ -41,7 +44,7 @@ export function foundMetrics(
     .filter((metric) => !target || metric.target === target)
     .map((metric) => ({
       metric,
-      hasData: hasData(metric, stored),
+      hasData: stored === undefined || hasData(metric, stored),
       nearness: nearness(metric, words),
     }))
     .filter((one) => one.nearness > 0)

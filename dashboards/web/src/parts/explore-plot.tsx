@@ -1,5 +1,5 @@
 /** Many lines over time with the nearest one named at the pointer (uPlot). */
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { moment } from "../format";
@@ -153,7 +153,7 @@ export function ExplorePlot(props: ExplorePlotProps & { label: string }) {
     isDark.value,
   ]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: `shape` holds what the options depend on
-  useEffect(() => {
+  useLayoutEffect(() => {
     const [node, hint] = [place.current, tip.current];
     if (!node || !hint) return;
     const width = Math.max(200, node.clientWidth);
@@ -170,7 +170,7 @@ export function ExplorePlot(props: ExplorePlotProps & { label: string }) {
       plot.current = undefined;
     };
   }, [shape]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     plot.current?.setData(data);
   });
   return (

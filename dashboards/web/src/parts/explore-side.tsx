@@ -12,13 +12,14 @@ const LISTED_MAX = 60;
 
 export function MetricFinder(props: {
   catalog: readonly Metric[];
-  stored: ReadonlySet<string>;
+  /** Undefined: not known yet, or too many to list. */
+  stored: ReadonlySet<string> | undefined;
   onPick: (metric: Metric) => void;
 }) {
   const [search, setSearch] = useState("");
   const [target, setTarget] = useState("");
   const found = foundMetrics(props.catalog, props.stored, search, target);
-  const others = target ? [] : foreign(props.catalog, props.stored, search);
+  const others = target || !props.stored ? [] : foreign(props.catalog, props.stored, search);
   const shown = found.slice(0, LISTED_MAX);
   return (
     <>

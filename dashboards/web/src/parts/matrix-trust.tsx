@@ -46,6 +46,10 @@ function leftOut(matrix: Matrix): string[] {
     lines.push(
       `${count(matrix.cells_left_out, "pair")} with the fewest bytes not drawn: ${si(matrix.bytes_left_out, "B")}.`,
     );
+  if (matrix.up_bytes)
+    lines.push(
+      `${si(matrix.up_bytes, "B")} handed to switches that add up: from no rank to another.`,
+    );
   if (matrix.unplaced_bytes)
     lines.push(
       `${si(matrix.unplaced_bytes, "B")} of operations whose members or shape are not known.`,

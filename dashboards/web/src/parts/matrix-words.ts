@@ -114,7 +114,10 @@ export const ASSUMPTION_WORDS: Readonly<Record<string, string>> = {
     "No record names the algorithm: tree or ring was chosen by which fits the NICs' counters.",
   ring_order: "No debug line shows how communicators are wired: ranks in order are the ring.",
   ring_for_tree: "A tree with unknown edges was taken for a ring.",
-  ring_for_other: "Another algorithm (NVLS, CollNet, PAT) was taken for a ring.",
+  not_modelled:
+    "NCCL chose an algorithm without a model here (NVLS tree, PAT), or switches may add up: those bytes are not placed.",
+  reduced_in_switches:
+    "Switches add up (CollNet, NVLS): each host hands the message up once, and to no other rank.",
   root_zero: "Rank 0 is the root of broadcasts, reduces, gathers and scatters.",
   equal_parts: "All-to-alls give everyone the same. Experts do not; their counts are not recorded.",
   both_ways: "A fused send and receive does not show which rank sent: half is counted each way.",

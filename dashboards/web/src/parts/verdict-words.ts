@@ -116,6 +116,7 @@ export function namesOf(culprit: Culprit, when: Query = {}): Name[] {
         focus: switch_port ? `${fabricSwitch}/${switch_port}` : fabricSwitch,
       }),
     );
+  if (culprit.storage) add("Storage", culprit.storage, "");
   if (job && rank !== undefined) add("Rank", String(rank), href(["job", job], { ...when, rank }));
   else if (rank !== undefined) add("Rank", String(rank), "");
   if (job) add("Job", job, href(["job", job], when));

@@ -1,5 +1,5 @@
 /** Lines over time (uPlot), on one clock with the other plots of a view: cursors move together. */
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { colour, isDark, lineColour } from "../theme";
@@ -92,7 +92,9 @@ function options(props: PlotProps, width: number): uPlot.Options {
         width: line.width ?? 1.4,
         ...(line.isDashed ? { dash: [5, 4] } : {}),
         points: { show: props.times.length < 3 },
-        value: (_: uPlot, value: number | null) => (value === null ? "–" : props.format(value)),
+        // Without a pointer there is no moment to tell of: a dash would say that nothing is known.
+        value: (_: uPlot, value: number | null, __: number, moment: number | null) =>
+          moment === null ? "" : value === null ? "–" : props.format(value),
       })),
     ],
     ...(zero ? { scales: { y: zero.scale } } : {}),
@@ -145,7 +147,7 @@ export function Plot(props: PlotProps) {
     zoneName(),
   ]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: `shape` holds what the options depend on
-  useEffect(() => {
+  useLayoutEffect(() => {
     const node = place.current;
     if (!node) return;
     const drawn = new uPlot(options(props, Math.max(200, node.clientWidth)), data, node);
@@ -161,7 +163,7 @@ export function Plot(props: PlotProps) {
       plot.current = undefined;
     };
   }, [shape]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     plot.current?.setData(data);
   });
   return <div class="plot" ref={place} role="img" aria-label={props.label} />;

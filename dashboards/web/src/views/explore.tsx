@@ -132,7 +132,7 @@ export default function Explore() {
       </div>
       <Side
         catalog={catalog}
-        stored={held?.stored ?? NONE}
+        stored={held?.stored}
         history={desk.history}
         onMetric={desk.pick}
         onQuery={desk.recall}
@@ -168,7 +168,6 @@ interface Held {
   readonly ours: ReadonlySet<string>;
 }
 
-const NONE: ReadonlySet<string> = new Set();
 const COST_MS = 30_000;
 
 /** Undefined while it is not known which metrics there are, and where there are too many to list. */
@@ -301,7 +300,7 @@ function Examples({ onPick }: { onPick: (query: string) => void }) {
 
 function Side(props: {
   catalog: Resource<readonly Metric[]>;
-  stored: ReadonlySet<string>;
+  stored: ReadonlySet<string> | undefined;
   history: readonly string[];
   onMetric: (metric: Metric) => void;
   onQuery: (query: string) => void;

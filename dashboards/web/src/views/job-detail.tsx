@@ -33,8 +33,6 @@ import { JobWays } from "./job-ways";
 /** A heat map is megabytes, and its newest step seconds old anyway. */
 const PULSE_SECONDS = 30;
 const NS = 1e9;
-/** About what the head takes, so that the plots stay where they are when it comes. */
-const HEAD_ROOM = 150;
 /** One and the same, so that nothing is drawn anew for it. */
 const NONE: readonly IncidentShort[] = [];
 /** Steps back that are remembered; older ones are in the browser's history. */
@@ -47,8 +45,9 @@ const WHOLE_SECONDS_MAX = 86_400;
 export function JobDetailView({ id }: { id: string }) {
   const pulse = Math.floor(now.value / PULSE_SECONDS);
   const job = useResource(`job ${id}`, (abort) => askJob(id, abort), pulse);
-  useTimeOfEnded(job.data);
+  const isAwaited = useTimeOfEnded(job.data);
   if (!job.data && job.failure) return <Failed resource={job} what="job" />;
+  if (isAwaited) return <HeadAwaited since={job.askedAt} />;
   // What happened in it is asked for beside it: the answers do not need each other.
   return (
     <>
@@ -66,8 +65,12 @@ function spanAt(pulse: number): Span {
     : { from: pulse * PULSE_SECONDS - last, to: pulse * PULSE_SECONDS };
 }
 
-/** An address without a time means "now", in which a job that has ended shows nothing. */
-function useTimeOfEnded(job: JobDetail | undefined): void {
+/**
+ * An address without a time means "now", in which a job that has ended shows nothing: then its last half hour
+ * goes into the address. True until it is known which of the two is asked about, so that no dear question is
+ * asked about a time that is not shown.
+ */
+function useTimeOfEnded(job: JobDetail | undefined): boolean {
   const { from, to, last } = route.value.query;
   const ended = job?.state === "ended" ? unixSeconds(job.ended_at) : undefined;
   const isOpen = !from && !to && !last;
@@ -77,6 +80,16 @@ function useTimeOfEnded(job: JobDetail | undefined): void {
     const begin = Math.max(started, ended - LAST_SECONDS);
     withQuery({ from: begin.toFixed(0), to: Math.ceil(ended) }, { replace: true });
   }, [ended, isOpen, job?.started_at]);
+  return isOpen && (job === undefined || ended !== undefined);
+}
+
+/** It has the head's room, so that the plots stay where they are when the head comes. */
+function HeadAwaited({ since }: { since: number | undefined }) {
+  return (
+    <Panel class="job-head">
+      <Loading what="the job" since={since} />
+    </Panel>
+  );
 }
 
 function JobOverTime(props: { id: string; found: Resource<JobDetail>; span: Span }) {
@@ -132,11 +145,12 @@ function JobOverTime(props: { id: string; found: Resource<JobDetail>; span: Span
           <JobWays job={id} span={span} />
         </JobHead>
       ) : (
-        <Loading what="the job" room={HEAD_ROOM} since={props.found.askedAt} />
+        <HeadAwaited since={props.found.askedAt} />
       )}
       <OnOneClock job={job} span={span} bands={bands}>
         <Tracks
           job={id}
+          ranks={job?.ranks ?? job?.ranks_known}
           span={span}
           heat={other.data ? other : late}
           accused={new Set(accused)}

@@ -18,7 +18,7 @@ import {
 import { askTimeline, type TimelineAnswer } from "../api/jobs";
 import { duration, percent, si } from "../format";
 import { type Grouping, type Order, rowsOf, scaleOf, stepAt } from "../parts/heat";
-import { HeatTrack } from "../parts/heat-track";
+import { HeatTrack, heightOf } from "../parts/heat-track";
 import { leftOutWords, QUANTITIES } from "../parts/heat-words";
 import { CellPanel } from "../parts/job-cell";
 import {
@@ -52,8 +52,15 @@ export interface Choice {
 
 const bits = (value: number) => si(value, "b/s");
 
+/** What a heat map takes beside its rows. */
+const HEAT_ROOM: Room = { wide: 60, narrow: 112 };
+/** Rows of a job whose size is not known yet. */
+const RANKS_USUAL = 16;
+
 export function Tracks(props: {
   job: string;
+  /** Undefined: not known yet. */
+  ranks: number | undefined;
   span: Span;
   heat: Resource<AskedHeat | undefined>;
   accused: ReadonlySet<number>;
@@ -75,18 +82,19 @@ export function Tracks(props: {
     rangeWord.value,
   );
   const rank = heat.data?.ranks.find((one) => one.rank === choice.rank);
+  const rows = heightOf(props.ranks ?? RANKS_USUAL);
   return (
     <>
-      <Reserved pixels={156} for={timeline}>
+      <Reserved room={{ wide: 156, narrow: 210 }} for={timeline}>
         <Steps timeline={timeline} end={to} />
       </Reserved>
-      <Reserved pixels={350} for={heat}>
+      <Reserved room={{ wide: HEAT_ROOM.wide + rows, narrow: HEAT_ROOM.narrow + rows }} for={heat}>
         <HeatOf heat={heat} accused={props.accused} choice={choice} />
       </Reserved>
       {choice.time !== undefined && choice.rank !== undefined && (
         <Why job={job} rank={choice.rank} time={choice.time} heat={heat.data} />
       )}
-      <Reserved pixels={112} for={collectives}>
+      <Reserved room={{ wide: 136, narrow: 174 }} for={collectives}>
         <Collectives series={collectives} timeline={timeline.data} />
       </Reserved>
       <Machines job={job} span={span} rank={rank} isReady={heat.data !== undefined} />
@@ -94,10 +102,24 @@ export function Tracks(props: {
   );
 }
 
+/** Pixels that a plot takes, on a wide page and on a phone, where its keys take more lines. */
+interface Room {
+  readonly wide: number;
+  readonly narrow: number;
+}
+
 /** Room for a plot that has not come yet, so that what is below stays where it is. */
-function Reserved(props: { pixels: number; for: Resource<unknown>; children: ComponentChildren }) {
+function Reserved(props: { room: Room; for: Resource<unknown>; children: ComponentChildren }) {
   const isAwaited = props.for.data === undefined && props.for.failure === undefined;
-  return <div style={isAwaited ? { minHeight: `${props.pixels}px` } : {}}>{props.children}</div>;
+  const { wide, narrow } = props.room;
+  return (
+    <div
+      class={isAwaited ? "reserved" : ""}
+      style={isAwaited ? { "--wide": `${wide}px`, "--narrow": `${narrow}px` } : {}}
+    >
+      {props.children}
+    </div>
+  );
 }
 
 /** Where nothing answers at all, the first plot shows the failure for all of them. */
@@ -369,14 +391,14 @@ function Machines(props: {
   );
   return (
     <>
-      <Reserved pixels={208} for={traffic}>
+      <Reserved room={{ wide: 208, narrow: 316 }} for={traffic}>
         <Traffic
           asked={{ ...traffic, data: beside(traffic.data, own.data?.traffic) }}
           rank={rank}
         />
       </Reserved>
       <Troubles troubles={troubles} isCounted={!!traffic.data?.series.length} />
-      <Reserved pixels={360} for={gpus}>
+      <Reserved room={{ wide: 360, narrow: 460 }} for={gpus}>
         <Gpus asked={{ ...gpus, data: beside(gpus.data, own.data?.gpus) }} rank={rank} />
       </Reserved>
     </>

@@ -410,7 +410,8 @@ function Accused(props: { accusers: ReadonlyMap<string, readonly IncidentShort[]
   for (const [name, incidents] of props.accusers)
     for (const incident of incidents)
       names.set(incident, [...(names.get(incident) ?? []), called(props.by, name)]);
-  if (!names.size) return null;
+  // Its room is there before it is known whether there are any.
+  if (!names.size) return <div class="matrix-accused" />;
   return (
     <ul class="matrix-accused" aria-label="Incidents on the axes">
       {[...names].map(([incident, accused]) => (
