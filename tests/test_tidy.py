@@ -36,6 +36,8 @@ FILE_LINES_MAX = 700
 DOORS = {
     "collector/doors/host.py": "it is the door",
     "collector/doors/commands.py": "behind the door: programs of this machine",
+    "collector/doors/clocks.py": "behind the door: the kernel's clock and NICs' clocks",
+    "collector/doors/probes.py": "behind the door: probes between agents, and their time stamps",
     "collector/doors/netlink.py": "behind the door: the kernel's news of its interfaces",
     "collector/doors/sockets.py": "behind the door: ethtool's ioctl and Unix datagrams",
     "collector/switches/snmp/client.py": "switches, whose answers a captured tree records",
@@ -106,11 +108,13 @@ def tree_of(path: Path) -> ast.Module:
 def repository_files() -> list[Path]:
     """What is, or is about to be, in version control; read from .gitignore, so it needs no git."""
     lines = (ROOT / ".gitignore").read_text("utf-8").splitlines()
-    ignored = [".git", *(line.strip("/") for line in lines if line and not line.startswith("#"))]
+    patterns = ["/.git", *(line for line in lines if line and not line.startswith("#"))]
 
     def is_ours(path: Path) -> bool:
-        names = (path.name, name_of(path))
-        return not any(fnmatch(name, pattern) for name in names for pattern in ignored)
+        return not any(
+            fnmatch(name_of(path) if pattern.startswith("/") else path.name, pattern.strip("/"))
+            for pattern in patterns
+        )
 
     found: list[Path] = []
     folders = [ROOT]

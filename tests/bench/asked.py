@@ -1,218 +1,352 @@
-"""What one answer costs: the page's questions to a store with half an hour of a recorded cluster.
+"""What every view of the page and every board costs a service whose store holds so many hosts.
 
-`python -m tests.bench.asked [HOSTS]`. The first minute is sent as agents send it,
-the store repeats it, and then ticks go on one by one while each question is asked three times: of
-data that nobody has asked about (`first`), again (`same`), and 30 seconds later (`next`). Nothing
-else runs beside it, so that the process's CPU time is the answer's; the peak is what the
-process's memory grew by. The filled store is kept and used again.
+`python -m tests.bench.asked [HOSTS] [--boards] [--answers FILE]`. Nothing else runs beside it, so
+that the process's CPU time is the answer's (`tests.bench.held` fills the store and sets the clock).
+Chromium opens each view with an empty cache, once where nothing has asked before (`first`) and once
+30 seconds later (`next`), which is what a view costs while it is watched. Then each request that
+the views made is asked alone. Beside each figure stands how many times it is that of 16 hosts, if
+those were measured: what shows one job or one host must not grow with the others.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
+import hashlib
 import json
-import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import httpx
 import msgspec
 
-from api.http.context import Context
-from api.jobs.watch import JobWatch
-from collector.contract.catalog import Kind, load_catalog
-from collector.contract.identity import metric_id
-from collector.contract.wire import CONTENT_TYPE
-from tests.bench.live import JOB, VIEWS, Asked, recorded
+from api.data.store.store import Store
+from api.promql.fetch import Reader
+from dashboards.grafana.boards import discover
+from dashboards.grafana.substitute import substituted
+from tests.bench import views
+from tests.bench.held import HOST, Stand, held
+from tests.bench.live import JOB, LOOKED_SECONDS
 from tests.bench.processes import say
-from tests.bench.recording import CYCLE_MS, CYCLE_TICKS, TICK_SECONDS, Recording
-from tests.bench.report import OUTPUT
-from tests.stands.round_by_round import RoundByRound, round_by_round
+from tests.bench.report import OUTPUT, Table, number
+from tests.oracles.grafana_ask import Span
+from tests.stands.browser import chromium
 
-CYCLES = 31
-"""Minutes that are stored before the first question: half an hour, and what it looks back."""
-NEXT_TICKS = 6
-"""Until the page asks again: 30 seconds."""
-QUESTIONS: tuple[Asked, ...] = (
-    *(each for view in VIEWS.values() for each in view),
-    Asked(30, f"/v1/explain?job={JOB}"),
-)
-HEADERS = {"Content-Type": CONTENT_TYPE, "Content-Encoding": "zstd"}
+SMALL = 16
+"""The size that others are compared with."""
 ANSWER_SECONDS_MAX = 600
 """The time does not count, and the machine may be busy."""
-FREE = Path("/proc/self/clear_refs")
-STATUS = Path("/proc/self/status")
-
-MORE_SAMPLES = """
-    INSERT INTO samples (metric, series, time, whole, fraction)
-    SELECT metric, series, time + toIntervalMillisecond({ms}), whole + {cycle} * grown, fraction
-    FROM samples LEFT JOIN (
-        SELECT metric, series, toInt64((max(whole) - min(whole)) * 12 / 11) AS grown FROM samples
-        WHERE metric IN ({counters}) AND time >= {first} AND time < {end} GROUP BY metric, series
-    ) AS counters USING (metric, series)
-    WHERE time >= {first} AND time < {end}
-"""
-MORE_COLLECTIVES = """
-    INSERT INTO collectives
-    SELECT * EXCEPT (taken) REPLACE (
-        sequence + {cycle} * taken AS sequence, time + toIntervalMillisecond({ms}) AS time,
-        entry + toIntervalMillisecond({ms}) AS entry, exit + toIntervalMillisecond({ms}) AS exit,
-        enqueue + toIntervalMillisecond({ms}) AS enqueue)
-    FROM (SELECT * FROM collectives WHERE time >= {first} AND time < {end}) AS played LEFT JOIN (
-        SELECT communicator, operation, max(sequence) + 1 - min(sequence) AS taken
-        FROM collectives WHERE time >= {first} AND time < {end} GROUP BY communicator, operation
-    ) AS numbers USING (communicator, operation)
-"""
-
-
-class Clock:
-    """Unix seconds, set by hand."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-class Stand:
-    """A service over a filled store, whose time goes on tick by tick."""
-
-    def __init__(self, service: RoundByRound, recording: Recording, clock: Clock) -> None:
-        self.service, self.recording, self.clock = service, recording, clock
-        self.start_ms = 0
-        self.tick = 0
-        self.watch = JobWatch(service.service.store, service.service.inventory)
-
-    @property
-    def parts(self) -> Context:
-        return self.service.service.context
-
-    def play(self, ticks: int) -> None:
-        """The next ticks, as agents send them."""
-        for _ in range(ticks):
-            cycle, tick = divmod(self.tick, CYCLE_TICKS)
-            self.clock.seconds = self.start_ms / 1000 + (self.tick + 1) * TICK_SECONDS
-            for body in self.recording.played(cycle, tick, self.start_ms):
-                answer = self.service.client.post("/v1/ingest", content=body, headers=HEADERS)
-                assert answer.status_code == 200, answer.text
-            self.tick += 1
-
-    def look(self) -> None:
-        """What the watches of ports and jobs and the inventory's feed do, at the stand's time."""
-        now = dt.datetime.fromtimestamp(self.clock(), tz=dt.UTC)
-        self.service.do(self.parts.ingest.sighted())
-        self.parts.ingest.feed.run_once()
-        self.service.ports.look(now)
-        self.parts.inventory.links.note_unplugged(now)
-        self.watch.look(now)
-        self.service.judge_health()
-
-    def repeat(self) -> None:
-        """The first cycle again and again, by the store itself."""
-        catalog = load_catalog()
-        counters = [
-            str(metric_id(one.name)) for one in catalog.metrics if one.kind is not Kind.GAUGE
-        ]
-        first_ms, end_ms = self.start_ms - 60_000, self.start_ms + CYCLE_MS
-        store = self.service.service.store
-        for cycle in range(1, CYCLES):
-            given: dict[str, Any] = {
-                "cycle": cycle,
-                "ms": cycle * CYCLE_MS,
-                "counters": ", ".join(counters),
-                "first": f"fromUnixTimestamp64Milli({first_ms})",
-                "end": f"fromUnixTimestamp64Milli({end_ms})",
-            }
-            for sql in (MORE_SAMPLES, MORE_COLLECTIVES):
-                store._writer.command(sql.format(**given))
-        self.tick = CYCLES * CYCLE_TICKS
-        self.clock.seconds = self.start_ms / 1000 + self.tick * TICK_SECONDS
+SHOWN = 30
+BOARD_QUERIES_SHOWN = 10
+CHOSEN = {
+    "cluster": ".*",
+    "instance": ".*",
+    "job": JOB,
+    "host": HOST,
+    "switch": "leaf0-0",
+    "device": "mlx5_0",
+    "port": "1",
+}
+"""What is chosen on boards: one job, one of its hosts, one of that one's ports."""
+ASKED = ("/v1/", "/api/")
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Of one answer."""
+    """Of one question, or of all that a view asks."""
 
     cpu_ms: float
-    peak_mib: float
-    size: int
+    wall_ms: float
+    samples: int
+    """Samples that PromQL looked at."""
+    rows: int
+    """Rows that the store gave to others."""
+    size: int = 0
 
 
-def ask(stand: Stand, asked: Asked) -> Cost:
-    parameters = asked.parameters(stand.clock())
-    FREE.write_text("5")
-    before, begun = memory("VmRSS"), time.process_time()
-    # The client would put parameters in the place of those that the path has.
-    place = httpx.URL(asked.path).copy_merge_params(parameters)
-    answer = stand.service.client.get(place, timeout=ANSWER_SECONDS_MAX)
-    assert answer.status_code == 200, (asked, answer.text[:300])
-    return Cost((time.process_time() - begun) * 1000, memory("VmHWM") - before, len(answer.content))
+class View(msgspec.Struct, frozen=True):
+    """One load of a view."""
+
+    cost: Cost
+    first_ms: float
+    complete_ms: float
+    requests: list[str]
 
 
-def memory(name: str) -> float:
-    line = next(x for x in STATUS.read_text().splitlines() if x.startswith(name + ":"))
-    return int(line.split()[1]) / 1024
+class Meter:
+    """The CPU time, samples and rows of what happens in a block; threads of the service only."""
+
+    def __init__(self) -> None:
+        self._cpu, self._own, self._wall = self._now()
+        self.samples = self.rows = 0
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        # This thread steers the browser or waits for the answer: no part of the price.
+        return time.process_time(), time.thread_time(), time.perf_counter()
+
+    def cost(self, size: int = 0) -> Cost:
+        cpu, own, wall = self._now()
+        spent = (cpu - self._cpu) - (own - self._own)
+        walled = (wall - self._wall) * 1000
+        return Cost(spent * 1000, walled, self.samples, self.rows, size)
 
 
-def filled(hosts: int, folder: Path) -> Iterator[Stand]:
-    """The stand; the store is filled the first time."""
-    recording = Recording(recorded(hosts))
-    note = folder / "filled.json"
-    if not note.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    known = json.loads(note.read_text()) if note.exists() else None
-    start_ms = known["start_ms"] if known else int(time.time()) // 60 * 60_000 - CYCLES * CYCLE_MS
-    clock = Clock(start_ms / 1000 + CYCLES * CYCLE_MS / 1000)
-    with round_by_round(folder, clock=clock) as service:
-        stand = Stand(service, recording, clock)
-        stand.start_ms = start_ms
-        if known is None:
-            say(f"asked: filling a store with {CYCLES} minutes of {hosts} hosts")
-            stand.play(CYCLE_TICKS)
-            stand.look()
-            stand.repeat()
-            stand.play(1)
-            stand.look()
-            note.write_text(json.dumps({"start_ms": start_ms, "tick": stand.tick}))
-        else:
-            stand.tick = known["tick"]
-            stand.clock.seconds = start_ms / 1000 + stand.tick * TICK_SECONDS
-        yield stand
-        note.write_text(json.dumps({"start_ms": start_ms, "tick": stand.tick}))
+@contextmanager
+def metered() -> Iterator[Meter]:
+    meter = Meter()
+    touch, query, ask = Reader.touch, Store.query, Reader.ask
+    asking = [False]
+
+    def touched(reader: Reader, samples: int, loaded: int | None = None) -> None:
+        meter.samples += samples
+        touch(reader, samples, loaded)
+
+    def asked(reader: Reader, *words: Any, **more: Any) -> Any:  # noqa: ANN401 - passed on
+        asking[0] = True
+        try:
+            return ask(reader, *words, **more)
+        finally:
+            asking[0] = False
+
+    def queried(store: Store, *words: Any, **more: Any) -> Any:  # noqa: ANN401 - passed on
+        table = query(store, *words, **more)
+        meter.rows += 0 if asking[0] else table.num_rows
+        return table
+
+    with (
+        patch.object(Reader, "touch", touched),
+        patch.object(Reader, "ask", asked),
+        patch.object(Store, "query", queried),
+    ):
+        yield meter
 
 
-def measure(stand: Stand) -> None:
-    # Until the page's questions, which end at a multiple of 30 s, end at now.
-    while stand.clock() % (NEXT_TICKS * TICK_SECONDS):
-        stand.play(1)
-    stand.look()
-    found: dict[str, list[Cost]] = {one.name: [] for one in QUESTIONS}
-    for one in QUESTIONS:
-        found[one.name] += [ask(stand, one), ask(stand, one)]
-    for _ in range(2):
-        stand.play(NEXT_TICKS)
-        stand.look()
-        for one in QUESTIONS:
-            found[one.name].append(ask(stand, one))
-    print(f"{'':58} {'first':>14} {'same':>14} {'next':>14} {'next':>14}   KiB")
-    for name, costs in found.items():
-        cells = " ".join(f"{c.cpu_ms:6.0f}ms {c.peak_mib:4.0f}M" for c in costs)
-        print(f"{name[:58]:58} {cells} {costs[-1].size / 1024:7.0f}")
-    print(f"RSS {memory('VmRSS'):.0f} MiB")
+# --- views --------------------------------------------------------------------------------------
+
+
+def open_views(stand: Stand) -> dict[str, View]:
+    """Every view once, in Chromium."""
+    found: dict[str, View] = {}
+    with chromium() as browser:
+        for name, address in addresses(stand).items():
+            with metered() as meter:
+                one = views.load(browser, stand.url, address, now_s=stand.clock())
+                cost = meter.cost(sum(each.size for each in one.answers))
+            asked = [each.url for each in one.answers if each.path.startswith(ASKED)]
+            found[name] = View(cost, one.first * 1000, one.complete * 1000, asked)
+            say(f"asked: {name}: {cost.cpu_ms:.0f} ms of CPU")
+    return found
+
+
+def addresses(stand: Stand) -> dict[str, str]:
+    client = stand.service.client
+    items = client.get("/v1/incidents", params={"host": HOST, "limit": 1}).json()["items"]
+    assert items, f"no incident of {HOST}"
+    return {
+        name: address.format(incident=items[0]["id"], host=HOST)
+        for name, address in views.VIEWS.items()
+    }
+
+
+def target_of(url: str, later_s: float) -> str:
+    """Path and parameters of a request, asked so much later."""
+    parts = urlsplit(url)
+    moved = [
+        (name, moved_by(value, later_s) if name in views.TIMES else value)
+        for name, value in parse_qsl(parts.query)
+    ]
+    return f"{parts.path}?{urlencode(moved)}"
+
+
+def moved_by(value: str, later_s: float) -> str:
+    try:
+        return f"{float(value) + later_s:.3f}".rstrip("0").rstrip(".")
+    except ValueError:
+        return value
+
+
+def ask(stand: Stand, target: str) -> tuple[Cost, bytes]:
+    with metered() as meter:
+        answer = stand.service.client.get(target, timeout=ANSWER_SECONDS_MAX)
+        cost = meter.cost(len(answer.content))
+    if answer.status_code not in {200, 404}:
+        say(f"asked: {target[:200]}: {answer.status_code} {answer.text[:200]}")
+    return cost, answer.content
+
+
+# --- boards -------------------------------------------------------------------------------------
+
+
+def board_targets(now_s: float) -> dict[str, str]:
+    """Every query of every board, as Grafana asks it for the last half hour."""
+    span = Span(now_s - LOOKED_SECONDS, now_s)
+    found: dict[str, str] = {}
+    for name, board in discover().items():
+        for row in board.rows:
+            for panel in row.panels:
+                for place, query in enumerate(panel.queries):
+                    text = substituted(query.expr, CHOSEN, span.lengths())
+                    title = f"{name}: {panel.title}{f' {place + 1}' if place else ''}"
+                    found[title] = board_target(text, span, is_instant=query.is_instant)
+    return found
+
+
+def board_target(text: str, span: Span, *, is_instant: bool) -> str:
+    if is_instant:
+        return f"/api/v1/query?{urlencode({'query': text, 'time': span.end_s})}"
+    step = span.step_s
+    start, end = span.start_s // step * step, span.end_s // step * step
+    asked = {"query": text, "start": start, "end": end, "step": step}
+    return f"/api/v1/query_range?{urlencode(asked)}"
+
+
+# --- figures and tables -------------------------------------------------------------------------
+
+
+class Figures(msgspec.Struct):
+    """Of one size."""
+
+    first: dict[str, View] = {}
+    next: dict[str, View] = {}
+    answers: dict[str, Cost] = {}
+    boards: dict[str, Cost] = {}
+    boards_next: dict[str, Cost] = {}
+
+
+def file_of(hosts: int) -> Path:
+    return OUTPUT / "asked" / f"{hosts}.json"
+
+
+def read_figures(hosts: int) -> Figures:
+    file = file_of(hosts)
+    return msgspec.json.decode(file.read_bytes(), type=Figures) if file.exists() else Figures()
+
+
+def times(value: float, of: float | None) -> str:
+    return f"{value / of:.1f}x" if of else "-"
+
+
+def views_table(hosts: int, found: Figures, small: Figures) -> Table:
+    columns = ["view", "requests", "CPU first", "CPU next", f"of {SMALL} hosts'", "samples", "rows"]
+    columns += ["first content", "complete"]
+    rows = []
+    for name, one in found.next.items():
+        before = small.next.get(name)
+        rows.append(
+            [
+                name,
+                str(len(one.requests)),
+                f"{found.first[name].cost.cpu_ms:,.0f} ms",
+                f"{one.cost.cpu_ms:,.0f} ms",
+                times(one.cost.cpu_ms, before.cost.cpu_ms if before else None),
+                f"{one.cost.samples:,}",
+                f"{one.cost.rows:,}",
+                f"{one.first_ms:,.0f} ms",
+                f"{one.complete_ms:,.0f} ms",
+            ]
+        )
+    return Table(title=f"Views over a store with {hosts} hosts", columns=columns, rows=rows)
+
+
+def costs_table(
+    title: str, found: Mapping[str, Cost], small: Mapping[str, Cost], shown: int
+) -> Table:
+    columns = ["", "CPU", f"of {SMALL} hosts'", "wall", "samples", "rows", "size"]
+    rows = []
+    for name, one in sorted(found.items(), key=lambda each: -each[1].cpu_ms)[:shown]:
+        before = small.get(name)
+        rows.append(
+            [
+                views.shortened(name, 110),
+                f"{one.cpu_ms:,.0f} ms",
+                times(one.cpu_ms, before.cpu_ms if before else None),
+                f"{one.wall_ms:,.0f} ms",
+                f"{one.samples:,}",
+                f"{one.rows:,}",
+                f"{number(one.size / 1e3)} kB",
+            ]
+        )
+    return Table(title=title, columns=columns, rows=rows)
+
+
+def show(table: Table) -> None:
+    print("\n".join(table.lines()), flush=True)
+
+
+class Answers:
+    """A digest of each answer, to compare two versions of the service on the same store."""
+
+    def __init__(self, file: str) -> None:
+        self._file = Path(file) if file else None
+        self.bodies: dict[str, str] = {}
+
+    def note(self, name: str, body: bytes) -> None:
+        if self._file is not None:
+            self.bodies[name] = body.decode(errors="replace")
+
+    def write(self) -> None:
+        if self._file is not None:
+            self._file.write_text(json.dumps(self.bodies))
+
+
+def measure_views(stand: Stand, found: Figures, answers: Answers) -> None:
+    found.first = open_views(stand)
+    stand.advance()
+    found.next = open_views(stand)
+    asked_s = stand.clock()
+    stand.advance()
+    found.answers = {}
+    for view, one in found.next.items():
+        for url in one.requests:
+            name = f"{view}: {question_of(url)}"
+            cost, body = ask(stand, target_of(url, stand.clock() - asked_s))
+            found.answers.setdefault(name, cost)
+            answers.note(name, body)
+
+
+def question_of(url: str) -> str:
+    parts = urlsplit(url)
+    asked = [(name, value) for name, value in parse_qsl(parts.query) if name not in views.TIMES]
+    text = "&".join(f"{name}={value}" for name, value in asked)
+    digest = hashlib.blake2b(text.encode(), digest_size=3).hexdigest()
+    return f"{parts.path} {digest} {text}"
+
+
+def measure_boards(stand: Stand, found: Figures, answers: Answers) -> None:
+    found.boards, found.boards_next = {}, {}
+    for costs in (found.boards, found.boards_next):
+        for name, target in board_targets(stand.clock()).items():
+            costs[name], body = ask(stand, target)
+            answers.note(name, body)
+        if costs is found.boards:
+            stand.advance()
 
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.asked", description=__doc__)
     parser.add_argument("hosts", nargs="?", type=int, default=64)
+    parser.add_argument("--boards", action="store_true", help="the boards' queries; not the views")
+    parser.add_argument("--answers", default="", metavar="FILE", help="write every answer there")
     chosen = parser.parse_args(words)
-    folder = OUTPUT / "asked" / str(chosen.hosts)
-    for stand in filled(chosen.hosts, folder):
-        measure(stand)
+    found, small, answers = read_figures(chosen.hosts), read_figures(SMALL), Answers(chosen.answers)
+    with held(chosen.hosts) as stand:
+        if chosen.boards:
+            measure_boards(stand, found, answers)
+        else:
+            measure_views(stand, found, answers)
+    answers.write()
+    file_of(chosen.hosts).parent.mkdir(parents=True, exist_ok=True)
+    file_of(chosen.hosts).write_bytes(msgspec.json.encode(found))
+    if chosen.boards:
+        title = f"The dearest queries of boards over a store with {chosen.hosts} hosts"
+        show(costs_table(title, found.boards_next, small.boards_next, BOARD_QUERIES_SHOWN))
+    else:
+        show(views_table(chosen.hosts, found, small))
+        show(costs_table("The dearest answers", found.answers, small.answers, SHOWN))
     return 0
 
 

@@ -31,7 +31,14 @@ from collector.contract.model import Event
 from tests.bench.load import Request, Template, http_post
 from tests.bench.player import Played
 from tests.bench.processes import Program, fabricscope, free_port, run_program, say
-from tests.bench.recording import CYCLE_TICKS, GPUS, TICK_SECONDS, Recording, record
+from tests.bench.recording import (
+    CYCLE_TICKS,
+    GPUS,
+    JOB_HOSTS_MAX,
+    TICK_SECONDS,
+    Recording,
+    record,
+)
 from tests.bench.report import OUTPUT, ROOT, Bar, BenchError, Result, Table, quantile, save
 from tests.bench.sender import send_all
 from tests.bench.systems import VictoriaMetrics
@@ -183,15 +190,15 @@ def result_of(found: Sequence[Figures], *, is_quick: bool) -> Result:
     )
 
 
-def recorded(hosts: int, gpus: int = GPUS) -> Path:
+def recorded(hosts: int, gpus: int = GPUS, job_hosts: int = JOB_HOSTS_MAX) -> Path:
     """The recording of so many hosts, made once for a version of the simulator."""
     made = fingerprint(("simulator", "collector"))
-    file = OUTPUT / "recordings" / f"{hosts}x{gpus}-{made}.msgpack"
+    file = OUTPUT / "recordings" / f"{hosts}x{gpus}-{job_hosts}-{made}.msgpack"
     if not file.exists():
         say(f"live: recording a minute of {hosts} hosts")
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")
-        record(hosts, part, gpus)
+        record(hosts, part, gpus, job_hosts)
         part.replace(file)
     return file
 

@@ -47,9 +47,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-def scenario_of(hosts: int, gpus: int = GPUS) -> Scenario:
-    """Rail-optimised RoCE, a NIC a GPU; jobs of 32 hosts at most, every second a pipeline."""
-    size = min(JOB_HOSTS_MAX, hosts // 2)
+def scenario_of(hosts: int, gpus: int = GPUS, job_hosts: int = JOB_HOSTS_MAX) -> Scenario:
+    """Rail-optimised RoCE, a NIC a GPU; jobs of so many hosts at most, every second a pipeline."""
+    size = min(job_hosts, hosts // 2)
     jobs = tuple(
         JobSpec(
             name=f"job-{number:03}",
@@ -86,8 +86,8 @@ class Moment(msgspec.Struct, frozen=True):
     """Packed, and not compressed."""
 
 
-def record(hosts: int, file: Path, gpus: int = GPUS) -> None:
-    scenario = scenario_of(hosts, gpus)
+def record(hosts: int, file: Path, gpus: int = GPUS, job_hosts: int = JOB_HOSTS_MAX) -> None:
+    scenario = scenario_of(hosts, gpus, job_hosts)
     simulation = Simulation(scenario)
     reporter = Reporter(
         simulation.topology, CLUSTER, start_unix_ns=scenario.start_unix_ns, seed=scenario.seed

@@ -82,6 +82,14 @@ NOTE_WHAT_IS_SHOWN = """() => {
 """First content: the first of the view's parts that had to wait shows its answer. Complete: no part
 waits any more."""
 
+STOP_THE_CLOCK = """nowMs => {
+    const Real = Date;
+    window.Date = class extends Real {
+        constructor(...words) { words.length ? super(...words) : super(nowMs); }
+        static now() { return nowMs; }
+    };
+}"""
+
 ANSWERS_SO_FAR = """() => performance.getEntriesByType("resource").map(one => ({
     url: one.name, began: one.startTime, ended: one.responseEnd,
     waited: one.responseStart - one.requestStart,
@@ -172,20 +180,27 @@ def measure(browser: Browser, service: Program, host: str, times: int) -> dict[s
     return loads
 
 
-def load(browser: Browser, url: str, address: str) -> Load:
-    """The view at this address, loaded with an empty cache."""
+def load(browser: Browser, url: str, address: str, *, now_s: float | None = None) -> Load:
+    """The view at this address, with an empty cache; ``now_s``: where the page's clock stands.
+
+    Playwright's own clock would also stop the one that measures.
+    """
     with watched(browser, url) as seen:
+        if now_s is not None:
+            seen.page.add_init_script(f"({STOP_THE_CLOCK})({now_s * 1000})")
         seen.page.add_init_script(f"({NOTE_WHAT_IS_SHOWN})()")
         seen.open(address)
         shown = seen.page.evaluate("() => window.shown")
         answers = msgspec.convert(seen.page.evaluate(ANSWERS_SO_FAR), list[Answer])
     waited: dict[str, Answer] = {}
+    # A part that waits again (the pulse asked for it) does so after the view was complete.
+    complete = shown["complete"] or max(one.ended for one in answers)
     for one in sorted(answers, key=lambda one: one.began):
-        if one.began <= shown["complete"] and one.path != STREAM:
+        if one.began <= complete and one.path != STREAM:
             waited.setdefault(one.question, one)
     return Load(
         first=shown["first"] / 1000,
-        complete=max(shown["complete"], *(one.ended for one in waited.values())) / 1000,
+        complete=max([complete, *(one.ended for one in waited.values())]) / 1000,
         busy=shown["busy"] / 1000,
         answers=list(waited.values()),
     )

@@ -96,11 +96,47 @@ class Alertmanager:
         found: list[dict[str, Any]] = httpx.get(f"{self.url}/api/v2/alerts").json()
         return found
 
-    def remembers(self, *groups: bytes) -> bool:
-        """Whether its log of notifications, as written to disk, has these groups."""
+    def remembers(self) -> dict[str, int]:
+        """What it has told, by its log as written to disk: of each group how many alerts fire."""
         log = self.folder / "data" / "nflog"
-        written = log.read_bytes() if log.exists() else b""
-        return all(group in written for group in groups)
+        return dict(map(told_of, delimited(log.read_bytes() if log.exists() else b"")))
+
+
+def told_of(entry: bytes) -> tuple[str, int]:
+    """The last labels of a group's key, and its firing alerts (nflogpb.MeshEntry, 0.25)."""
+    content = fields(fields(entry)[1])
+    alerts = content.get(6, b"")  # packed numbers; each ends with a byte below 0x80
+    return content[1].decode().rpartition(":")[2], sum(byte < 0x80 for byte in alerts)
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins here, and where the next thing does."""
+    value = shift = 0
+    while data[at] >= 0x80:
+        value |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+    return value | data[at] << shift, at + 1
+
+
+def delimited(data: bytes) -> Iterator[bytes]:
+    """Messages that follow their lengths."""
+    at = 0
+    while at < len(data):
+        length, at = varint(data, at)
+        yield data[at : at + length]
+        at += length
+
+
+def fields(message: bytes) -> dict[int, bytes]:
+    """A message's fields that are messages or bytes, by their numbers; numbers are passed over."""
+    found, at = {}, 0
+    while at < len(message):
+        tag, at = varint(message, at)
+        size, at = varint(message, at)
+        if tag & 7 == 2:  # what has a length
+            found[tag >> 3] = message[at : at + size]
+            at += size
+    return found
 
 
 @pytest.fixture
@@ -225,8 +261,8 @@ def test_it_receives_groups_and_resolves_and_either_side_may_die(
 
     # Alertmanager dies after it logged its notifications and restarts without alerts: the next
     # round sends it all.
-    sent = (b'{incident="i-1"}', b'{alertname="LinkDown"}')
-    eventually(lambda: server.remembers(*sent), "Alertmanager notes what it sent")
+    sent = {'{incident="i-1"}': 2, '{alertname="LinkDown"}': 1}
+    eventually(lambda: server.remembers() == sent, "Alertmanager notes all that it sent")
     server.kill()
     ours.tell(alerts, later_s=61)
     assert ours.waiting == [3]

@@ -417,7 +417,7 @@ def test_a_part_of_the_time() -> None:
     ("words", "message"),
     [
         (["tests/fixtures/diagnos"], "did you mean"),
-        ([str(FIXTURE), "--jsn"], "unrecognized arguments: --jsn"),
+        ([str(FIXTURE), "--jsn"], "unknown option '--jsn'; did you mean '--json'?"),
         ([str(FIXTURE / "truth.json")], "the file is of no kind that is understood"),
         ([str(FIXTURE), "--from", "yesterday"], "--from 'yesterday' is not a time"),
         ([str(FIXTURE), "--from", "20", "--to", "10"], "--from 20 is after --to 10"),

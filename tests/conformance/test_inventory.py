@@ -62,7 +62,7 @@ def test_the_migrations_make_what_the_models_say(url: str) -> None:
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
-        assert migrate.current(connection) == "0018"
+        assert migrate.current(connection) == "0019"
     engine.dispose()
 
 

@@ -1,5 +1,7 @@
 """Jobs over HTTP: registered, inferred from records, and their records asked for."""
 
+import csv
+import io
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -249,6 +251,10 @@ def test_pages_are_walked_to_the_end_and_streams_give_the_same(service: InProces
     parquet = service.client.get(path, params={"format": "parquet"})
     assert parquet.headers["content-type"] == "application/vnd.apache.parquet"
     assert pq.read_table(pa.BufferReader(parquet.content)).to_pylist() == plain
+    sheet = service.client.get(path, headers={"Accept": "text/csv"}).text
+    assert [row["sequence"] for row in csv.DictReader(io.StringIO(sheet))] == [
+        str(row["sequence"]) for row in plain
+    ]
 
 
 def test_streams_come_in_pieces(service: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,6 +346,12 @@ def test_streams_of_steps_are_what_their_pages_are(
     assert parquet.headers["content-type"] == "application/vnd.apache.parquet"
     read = pq.read_table(pa.BufferReader(parquet.content)).to_pylist()
     assert read == [row for row in plain if row["rank"] == 1]
+    sheet = service.client.get(path, params={"format": "csv"})
+    assert sheet.headers["content-type"] == "text/csv; charset=utf-8"
+    lines_read = list(csv.DictReader(io.StringIO(sheet.text)))
+    assert lines_read == [
+        {name: "" if value is None else str(value) for name, value in row.items()} for row in plain
+    ]
 
 
 @pytest.mark.parametrize(

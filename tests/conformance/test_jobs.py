@@ -16,6 +16,7 @@ from api.data.inventory.job_model import (
     Origin,
     said,
 )
+from api.data.inventory.job_rows import nanoseconds
 from api.data.inventory.jobs import JobConflictError
 from api.data.inventory.records import JobChange, JobOrigin, JobSaid, JobState, RankSaid
 from api.data.inventory.repository import Inventory
@@ -177,6 +178,15 @@ def test_jobs_come_in_pages_by_state_and_by_host(inventory: Inventory) -> None:
     assert names(host="h1", state=JobState.ENDED) == ["c"]
     assert names(host="\0") == names(host="nobody") == []
     assert [job.job for job in inventory.jobs.running()] == ["A", "b", "é"]
+
+
+def test_when_any_job_was_last_seen_is_known_after_all_have_ended(inventory: Inventory) -> None:
+    assert inventory.jobs.last_seen_ns() is None
+    for number, name in enumerate(("one", "two")):
+        inventory.jobs.register(JobSaid(id=name, hosts=["h1"]), at(number))
+        inventory.jobs.change(name, JobChange(state=JobState.ENDED), at(number))
+    assert inventory.jobs.running() == []
+    assert inventory.jobs.last_seen_ns() == nanoseconds(at(1))
 
 
 def test_a_large_job_is_registered_whole(inventory: Inventory) -> None:

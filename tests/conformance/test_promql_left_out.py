@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
+from api.data.store.known import Known
 from api.data.store.store import Store, StoreUrl
 from api.promql import engine, evaluate, fetch, find
 from api.promql.engine import Answer, Engine, Question
@@ -103,6 +104,36 @@ class RuleAuthor:
         nought = pick(("", f" or on () 0 * max({most})"))
         return f"({shown} and {on} {chosen}){nought}"
 
+    def named(self) -> str:
+        """What the page asks about a job: everyone's, of those whom the right side names."""
+        pick = self._rng.choice
+        where = pick(('{host="h1"}', '{port="p0"}', '{host="nobody"}', '{host="h2",port!="p1"}'))
+        some, other = (
+            f"max by (host) ({self._world.metric(pick(('load', 'temp', 'drops_total')))}{where})"
+            for _ in range(2)
+        )
+        chosen = pick(
+            (
+                some,
+                f"({some} or {other})",
+                f'label_join({some}, "port", "", "host")',
+                f"(host_info_w0 and on (host) {some})",
+            )
+        )
+        shown, more = self.quiet(2), self.quiet(1)
+        labelled = [
+            f'label_replace(sum by (host, port) ({one}), "what", "{name}", "", "")'
+            for name, one in (("a", shown), ("b", more))
+        ]
+        shown = pick((shown, f"sum by (host) ({' or '.join(labelled)})", f"({shown} or {more})"))
+        on = pick(("on (host)", "on (host)", "on (host, port)", "ignoring (port)"))
+        return pick(
+            (
+                f"({shown}) and {on} {chosen}",
+                f"quantile(0.5, ({shown}) and {on} {chosen}) or max(({shown}) and {on} {chosen})",
+            )
+        )
+
     def grown(self) -> str:
         """What passes a threshold of growth; some counters of the world hardly ever move."""
         pick = self._rng.choice
@@ -145,9 +176,9 @@ class RuleAuthor:
 def ruled(world: World, number: int) -> promql_random.Question:
     rng = random.Random(f"{SEED} ruled {number}")
     start = promql_random.START_MS + promql_random.random_moment(rng)
-    steps = rng.choice((0, 0, 0, 5))
+    steps = 5 if number % 3 == 1 else rng.choice((0, 0, 0, 5))
     author = RuleAuthor(world, rng)
-    text = author.worst() if number % 3 == 0 else author.rule()
+    text = (author.worst, author.named, author.rule)[number % 3]()
     return promql_random.Question(text, start, start + steps * 30_000, 30_000 if steps else 0)
 
 
@@ -192,6 +223,7 @@ def all_evaluated() -> Iterator[None]:
         patch.object(evaluate, "is_decided_by_empty_left", lambda _: False),
         patch.object(evaluate, "right_for", lambda node, _: node.right),
         patch.object(evaluate, "is_chosen_by_right", lambda _: False),
+        patch.object(evaluate, "is_named_by_right", lambda _: False),
         patch.object(evaluate, "is_fixed", lambda _: False),
         patch.object(engine, "with_moved", lambda plan: plan),
     ):
@@ -207,7 +239,7 @@ def all_left_out(*, asked_for: bool) -> Iterator[None]:
         if asked_for:
             stack.enter_context(patch.object(find, "LARGE_FROM", 0))
             stack.enter_context(patch.object(fetch, "MOVED_FROM", 1))
-            stack.enter_context(patch.object(Store, "series_version", lambda *_: None))
+            stack.enter_context(patch.object(Known, "series_version", lambda *_: None))
         yield
 
 
@@ -250,7 +282,7 @@ def test_more_series_than_a_bound_allows_need_not_be_looked_at(
     engines: dict[Dialect, Engine], monkeypatch: pytest.MonkeyPatch, text: str, refused: str
 ) -> None:
     at_ms = promql_random.START_MS + 20 * 60_000
-    monkeypatch.setattr(Store, "series_version", lambda *_: None)
+    monkeypatch.setattr(Known, "series_version", lambda *_: None)
     asked = promql_random.Question(text, at_ms, at_ms)
     whole, _ = ask(engines[Dialect.PROMETHEUS_3], asked)
     monkeypatch.setattr(find, "SERIES_MAX", 2)

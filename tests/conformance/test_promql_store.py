@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from api.data.store import store as module
+from api.data.store import known as module
 from api.data.store.store import Store, StoreUrl
 from api.promql import find
 from api.promql.engine import Engine, Question

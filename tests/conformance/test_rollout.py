@@ -251,11 +251,11 @@ def test_reports_that_cannot_be_read_are_counted(service: InProcess) -> None:
 # --- the cost -----------------------------------------------------------------------------------
 
 
-def test_with_nothing_to_roll_out_a_look_is_one_statement_and_a_receipt_as_before(
+def test_with_nothing_to_roll_out_nothing_is_read_for_it_and_a_receipt_is_as_before(
     service: InProcess,
 ) -> None:
     statements: list[str] = []
-    engine = service.inventory._database._engine
+    engine, context = service.inventory._database._engine, service.context
 
     def note(_: object, __: object, statement: str, *___: object) -> None:
         if "configurations" in statement:
@@ -266,16 +266,34 @@ def test_with_nothing_to_roll_out_a_look_is_one_statement_and_a_receipt_as_befor
     sql_event.listen(engine, "before_cursor_execute", note)
     for _ in range(20):
         assert agent.send().configuration is msgspec.UNSET
-    looks = len(statements)  # those of the service's own round, every few seconds
-    for _ in range(3):
-        service.context.rollouts.look()
+    context.captures.look()
     sql_event.remove(engine, "before_cursor_execute", note)
-    own = statements[looks:]
-    assert 3 <= len(own) <= 4
-    assert all("LIMIT" in each for each in own), "one row each"
-    assert looks <= 1, "receipts ask the inventory nothing"
+    assert statements
+    assert all("captures" in each for each in statements), "it comes with what is read anyway"
+    assert context.captures.configuration is None
+    assert not context.rollouts.is_due(None)
     receipt = wire.Receipt(boot="b", sequence=1, stored=0, any_order=True)
     assert b"configuration" not in msgspec.json.encode(receipt)
+
+
+def test_a_process_looks_when_there_is_another_version_or_another_step(
+    service: InProcess,
+) -> None:
+    captures, rollouts = service.context.captures, service.context.rollouts
+    push(service)
+    captures.look()
+    pushed = captures.configuration
+    assert pushed is not None
+    rollouts.look()
+    assert not rollouts.is_due(pushed), "it has just looked"
+    assert rollouts.is_due((pushed[0] + 1, 1))
+    order(service, "stop")
+    captures.look()
+    stopped = captures.configuration
+    assert stopped is not None
+    assert stopped > pushed
+    assert not rollouts.is_due(stopped), "the process that stopped it knows"
+    assert rollouts.is_due((stopped[0], stopped[1] + 1)), "another process took a further step"
 
 
 # --- the verb -----------------------------------------------------------------------------------

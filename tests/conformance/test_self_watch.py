@@ -88,6 +88,7 @@ class Side:
         self.lead = Lead(self.inventory, clock, is_alone=self.is_alone, pulse=pulse)
         self.lead.renew()
         self.metrics.watch("fabric_service_evaluation_leads", lambda: float(self.lead.is_held()))
+        self.metrics.watch("fabric_service_rule_parts", lambda: 8.0 * self.lead.is_held())
         table = ReceiverTable(name="pager", type="webhook", url="http://127.0.0.1:9/")
         file = NotifySettings(receivers=(table,), routes=(Route(receiver="pager"),))
         settings = NotifierSettings(

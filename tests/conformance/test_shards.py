@@ -124,7 +124,12 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
             eventually(lambda s=service: is_known(s), "the job is known")  # type: ignore[misc]
         # Both write about the job what they found, once: their clocks stand.
         eventually(lambda: held(both[0]) == held(both[1]), "both have the same rows")
+        eventually(lambda: linked(both[0]) == linked(both[1]) > 0, "both know the cables")
         yield Twins(both[0], both[1], start_ns // NS, asked)
+
+
+def linked(service: InProcess) -> int:
+    return len(service.client.get("/v1/topology").json()["links"])
 
 
 def send(service: InProcess, body: bytes) -> httpx.Response:

@@ -45,8 +45,8 @@ from tests.worlds.simulated import START_UNIX_NS, make_topology
 from tests.worlds.simulated_jobs import JOB, make_blocks, make_full_snapshot, make_hang, make_step
 
 SOURCES = (
-    *("ethtool", "flight_recorder", "host", "ib_sysfs", "kernel_log", "links", "nccl_debug"),
-    *("nccl_inspector", "netdev", "nvml", "steps"),
+    *("clock", "ethtool", "flight_recorder", "host", "ib_sysfs", "kernel_log", "links", "mounts"),
+    *("nccl_debug", "nccl_inspector", "netdev", "nvml", "steps"),
 )
 """What fast mode stands for."""
 TIME_OF_READ = frozenset(

@@ -13,10 +13,12 @@ import pytest
 
 from collector.cli import main
 from collector.contract.collective import State
+from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.faults.model import Place
 from simulator.faults.places import nic_place
 from simulator.interfaces.fabric_tree import live_texts
+from simulator.interfaces.time_service import ahead_s
 from simulator.snapshot import CollectiveBlock, Counts, Happening
 from simulator.topology.model import Fabric, LinkKind, Topology
 from tests.stands.diagnosing import report_of
@@ -124,6 +126,16 @@ def shows_corrected_errors(struck: Struck) -> None:
     assert corrected[link] > 100 * np.delete(corrected, link).max()
     assert not struck.links("lost_packets").any()
     assert not struck.links("symbol_errors").any()
+
+
+def shows_dying_optic(struck: Struck) -> None:
+    """In the seconds of a scenario its eye closes by a hair, and everything is corrected."""
+    link, simulation = struck.place.link, struck.watched.simulation
+    healthy = Simulation(simulation.scenario).world.link_raw_ber
+    grown = simulation.world.link_raw_ber > healthy
+    assert struck.only(grown, link)
+    assert not struck.links("lost_packets").any()
+    assert not struck.links("downs").any()
 
 
 def shows_link_flap(struck: Struck) -> None:
@@ -377,6 +389,29 @@ def shows_slow_loader(struck: Struck) -> None:
     assert waited[is_there].min() > 0.5 > 5 * waited[~is_there].max()
 
 
+def response_ms(struck: Struck) -> np.ndarray:
+    """The file server's mean answer to a read of each host under the fault."""
+    reads = np.maximum(struck.hosts("mount_reads"), 1)
+    return np.asarray(struck.hosts("mount_response_ms") / reads)
+
+
+def shows_slow_file_server(struck: Struck) -> None:
+    busy = struck.hosts("mount_reads") > 0
+    assert busy.sum() > 1
+    assert response_ms(struck)[busy].min() > 50.0
+    step = struck.watched.steps()[-1]
+    waited = step.phases["data"][1] - step.phases["data"][0]
+    assert waited.min() > 0.5
+    assert struck.slower() > 1.2
+
+
+def shows_slow_mount(struck: Struck) -> None:
+    busy = struck.hosts("mount_reads") > 0
+    busy[struck.place.host] = False
+    assert response_ms(struck)[struck.place.host] > 50.0 > 5 * response_ms(struck)[busy].max()
+    assert struck.is_last(struck.place.host)
+
+
 # What only looks like trouble --------------------------------------------------------------------
 
 
@@ -411,6 +446,12 @@ def shows_clock_drift(struck: Struck) -> None:
     moved = struck.watched.last.clock_offset_s - struck.watched.at(BEFORE_S).clock_offset_s
     assert abs(moved[host]) == pytest.approx(500e-6 * 20, rel=0.06)
     assert struck.only(moved, host)
+
+
+def shows_wrong_time_server(struck: Struck) -> None:
+    """The clock is off, and its daemon sees nothing of it."""
+    shows_clock_skew(struck)
+    assert np.abs(ahead_s(struck.watched.last)).max() < 0.01
 
 
 def shows_maintenance_flap(struck: Struck) -> None:
@@ -510,7 +551,9 @@ def test_a_fault_shows_where_it_is_and_is_over_when_it_ends(name: str, fabric: F
     assert watched.last.jobs[0].hung_since_s is None
 
 
-@pytest.mark.parametrize("name", ["agent_death", "telemetry_loss", "clock_skew", "clock_drift"])
+@pytest.mark.parametrize(
+    "name", ["agent_death", "telemetry_loss", "clock_skew", "clock_drift", "wrong_time_server"]
+)
 def test_trouble_with_telling_changes_nothing_of_what_happens(name: str) -> None:
     struck = start(name, Fabric.INFINIBAND)
     healthy = Watched.start(small_scenario(seconds=WHEN.over_s))

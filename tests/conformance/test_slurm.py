@@ -11,56 +11,20 @@ import pytest
 from api.data.inventory.actions import ACTIONS
 from api.remote.client import Client, Target
 from api.remote.slurm import cli, follow
-from collector.cli import main
 from tests.doubles.slurm_double import SlurmDouble
-from tests.stands.acting import Stage, acting
+from tests.stands.acting import acting
 from tests.stands.service import eventually
+from tests.stands.slurm_verb import SlurmVerb
 
 pytestmark = pytest.mark.slow
 
 AWAY = "http://127.0.0.1:9"
 
 
-class Site:
+class Site(SlurmVerb):
     """A service, a cluster, and the verb between them."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        slurm: SlurmDouble,
-        capsys: pytest.CaptureFixture[str],
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
-        self.stage = stage
-        self.slurm = slurm
-        self._capsys = capsys
-        self._log = caplog
-
-    def run(self, *words: str, status: int = 0, service: str = "") -> str:
-        """A verb's stdout, stderr and log."""
-        url = service or str(self.stage.client.base_url)
-        self._log.clear()
-        assert main(["slurm", *words, "--service", url]) == status
-        said = self._capsys.readouterr()
-        return said.out + said.err + "".join(each.message for each in self._log.records)
-
-    def follow(self, status: int = 0, **how: str) -> str:
-        """One look of the executor, which acts."""
-        return self.run("follow", "--once", "--apply", status=status, **how)
-
-    def hold(self, host: str, reason: str = "a cable") -> str:
-        """An operator's hold; the action's id."""
-        body = {"state": "draining", "reason": reason, "by": "ada"}
-        answer = self.stage.client.put(f"/v1/hosts/{host}/hold", json=body)
-        assert answer.status_code == 200, answer.text
-        return str(answer.json()["id"])
-
-    def let_go(self, host: str) -> None:
-        answer = self.stage.client.delete(f"/v1/hosts/{host}/hold", params={"by": "ada"})
-        assert answer.status_code == 200, answer.text
-
-    def action(self, number: str) -> Any:  # noqa: ANN401 - JSON
-        return self.stage.get(f"/v1/actions/{number}")
+    slurm: SlurmDouble
 
 
 @pytest.fixture
@@ -78,7 +42,9 @@ def site(
     with acting(tmp_path / "service") as stage:
         eventually(lambda: stage.get("/v1/actions")["evidence"] == "fresh", "fresh evidence")
         capsys.readouterr()
-        yield Site(stage, slurm, capsys, caplog)
+        site = Site(stage, capsys, caplog)
+        site.slurm = slurm
+        yield site
 
 
 def answering(answer: httpx.Response) -> Callable[..., Client]:
@@ -96,7 +62,10 @@ def answering(answer: httpx.Response) -> Callable[..., Client]:
 def test_what_stands_is_drained_with_its_reason_and_given_back_when_it_ends(site: Site) -> None:
     number = site.hold("node3", 'a cable | is "swapped"\n now')
     site.follow()
-    assert site.slurm.nodes["node3"] == ["drained", f"fabricscope:{number} a cable is swapped now"]
+    assert site.slurm.nodes["node3"] == [
+        "idle+drain",
+        f"fabricscope:{number} a cable is swapped now",
+    ]
     assert len(site.slurm.calls()) == 1
     [said] = site.action(number)["applied"]
     assert (said["executor"], said["outcome"], said["words"]) == ("slurm", "done", "node3: drain")
@@ -112,8 +81,8 @@ def test_what_stands_is_drained_with_its_reason_and_given_back_when_it_ends(site
 
 
 def test_what_others_drained_is_theirs(site: Site) -> None:
-    site.slurm.set("node3", "drained", "bad fan")
-    site.slurm.set("node4", "drained", "bad fan")
+    site.slurm.set("node3", "idle+drain", "bad fan")
+    site.slurm.set("node4", "idle+drain", "bad fan")
     number = site.hold("node3")
     site.follow()
     assert site.slurm.calls() == []
@@ -143,7 +112,7 @@ def test_a_dry_run_needs_no_slurm(site: Site, monkeypatch: pytest.MonkeyPatch) -
 
 def test_on_doubt_nothing_is_changed(site: Site) -> None:
     number = site.hold("node3")
-    site.slurm.set("node5", "drained", "fabricscope:lost-1 once ours")
+    site.slurm.set("node5", "idle+drain", "fabricscope:lost-1 once ours")
     assert "cannot reach" in site.follow(status=1, service=AWAY)
     site.slurm.break_program("sinfo", "slurm_load_node error: Unable to contact slurm controller")
     assert "Unable to contact slurm controller" in site.follow(status=1)
@@ -155,8 +124,8 @@ def test_on_doubt_nothing_is_changed(site: Site) -> None:
     site.stage.hear()
     eventually(lambda: site.stage.get("/v1/actions")["evidence"] == "fresh", "fresh evidence")
     assert "the service does not know its action" in site.follow()
-    assert site.slurm.nodes["node5"][0] == "drained", "the service did not end its action"
-    assert site.slurm.nodes["node3"][0] == "drained"
+    assert site.slurm.nodes["node5"][0] == "idle+drain", "the service did not end its action"
+    assert site.slurm.nodes["node3"][0] == "idle+drain"
     assert site.action(number)["state"] == "standing"
 
 
@@ -166,7 +135,7 @@ def test_a_service_that_lost_its_actions_gives_nothing_back(site: Site) -> None:
     with site.stage.service.inventory._database.writing("lose all actions") as connection:
         connection.execute(ACTIONS.delete())
     site.follow()
-    assert site.slurm.nodes["node3"][0] == "drained"
+    assert site.slurm.nodes["node3"][0] == "idle+drain"
 
 
 def test_too_many_changes_at_once_are_nobody_s_wish(
@@ -212,7 +181,7 @@ def test_the_policy_s_drain_comes_all_the_way(site: Site) -> None:
     site.follow()
     state, reason = site.slurm.nodes["node3"]
     incident = site.stage.latest("node3")["incident"]
-    assert state == "drained"
+    assert state == "idle+drain"
     assert reason.endswith(f"straggler (gpu_error) of gpu 1, {incident}")
 
 

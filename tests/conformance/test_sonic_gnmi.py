@@ -1,83 +1,30 @@
 """SONiC over gNMI: one port is one port, whichever of its names a database gives it.
 
-The switch is a double with databases of ours (tests/doubles/sonic_server.py). What sonic-gnmi's own
-tests hold, lies beside the repository, if at all: there the double is held against the server's
-recorded answers, and every recorded number is accounted for.
+The switch is a double with databases of ours (tests/doubles/sonic_server.py), which
+test_sonic_recordings.py holds against answers of sonic-gnmi.
 """
 
-import json
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path as FilePath
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from collector.contract.model import Event, Missing, Reading, Sample
+from collector.contract.model import Event, Missing
 from collector.contract.reason import UnreadReason
-from collector.contract.units import NS
-from collector.sources.gnmi import Settings, Switch
 from collector.switches.gnmi import stream as stream_module
-from collector.switches.gnmi.decode import parse_path
-from collector.switches.gnmi.model import Notification, Path, Target, Update
 from tests.doubles.gnmi_server import running, wait_until
-from tests.doubles.sonic_server import Databases, SonicServer, answer, small_switch
+from tests.doubles.sonic_redis import NUMBERS, Redis, RedisSonicServer, redis
+from tests.doubles.sonic_server import SonicServer, small_switch
+from tests.stands.sonic import Bench
 from tests.stands.streaming import Listener, target_of
 
-ROOT = FilePath(__file__).resolve().parents[2]
-OTHERS = ROOT.parent / "shared/recordings/sonic-gnmi"
-needs_others = pytest.mark.skipif(not OTHERS.is_dir(), reason="sonic-gnmi's test data is not there")
-
-NOW_NS = 1_790_000_000 * NS
-STEADY_NS = 5_000 * NS
 BYTES = "fabric_port_receive_bytes_total"
 RATES, MARKS = "/RATES/Ethernet*", "/PERIODIC_WATERMARKS/Ethernet*/PriorityGroups"
-OPTICS = "/TRANSCEIVER_DOM_SENSOR"
+OPTICS, MODULES = "/TRANSCEIVER_DOM_SENSOR", "/TRANSCEIVER_INFO"
+MODULE = ("kind", "vendor", "part", "revision", "serial", "firmware")
 
 
 # --- without a network ---------------------------------------------------------------------------
-
-
-class Bench:
-    """A SONiC switch whose streams the test speaks for."""
-
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - settings
-        self.switch = Switch(Target(name="leaf-1", profile="sonic"), Settings(**settings))
-        self.feeds = {feed.table.name: feed for feed in self.switch._feeds}
-        for feed in self.feeds.values():
-            self.switch.leaves.begin(feed, self.switch._request(feed.table).subscriptions)
-            feed.is_live = True
-
-    def send(self, stream: str, path: str, value: object) -> None:
-        update = Update(Path(parse_path(path)), value)
-        message = Notification(NOW_NS, [update], [])
-        self.switch.leaves.apply(self.feeds[stream], message, NOW_NS, STEADY_NS)
-
-    def sync(self, *streams: str) -> None:
-        for name in streams or self.feeds:
-            self.switch.leaves.sync(self.feeds[name])
-
-    def send_answers(self, databases: Databases, *streams: str) -> None:
-        """What the double answers to everything that the profile asks for, and a sync."""
-        for name in streams or self.feeds:
-            table = self.feeds[name].table
-            for ask in table.subscriptions:
-                names = ask.path.strip("/").split("/")
-                self.send(name, ask.path, answer(databases, table.target, names))
-            self.sync(name)
-
-    def read(self) -> list[Reading]:
-        return self.switch.leaves.readings(NOW_NS, STEADY_NS)
-
-    def samples(self) -> list[Sample]:
-        return [each for each in self.read() if isinstance(each, Sample)]
-
-    def by_port(self, metric: str) -> dict[str, float]:
-        found = [each for each in self.samples() if each.series.metric == metric]
-        ports = {dict(each.series.labels)["port"]: each.value for each in found}
-        assert len(ports) == len(found), "a port is there twice"
-        return ports
 
 
 def test_counters_are_their_port_s_whichever_stream_comes_first() -> None:
@@ -181,6 +128,22 @@ def test_a_lane_without_light_is_dark_and_one_that_is_not_there_is_nothing() -> 
     assert not [each for each in bench.read() if isinstance(each, Missing)]
 
 
+def test_modules_are_known_by_the_field_names_of_old_and_new_images() -> None:
+    bench = Bench()
+    bench.send_answers(small_switch())
+    modules = {
+        labels["port"]: tuple(labels.get(name, "") for name in MODULE)
+        for labels in (
+            dict(each.series.labels)
+            for each in bench.samples()
+            if each.series.metric == "fabric_port_module_info"
+        )
+    }
+    new = ("OSFP 8X Pluggable Transceiver", "MAKER", "OSFP-400G-DR4", "1A", "MK00XXX0001", "1.2.0")
+    old = ("QSFP28 or later", "MAKER", "QSFP-100G-DAC", "A3", "MK00XXX0002", "")
+    assert modules == {"Ethernet0": new, "Ethernet8": old}
+
+
 def test_a_deleted_object_comes_as_an_empty_one() -> None:
     bench = Bench()
     bench.send_answers(small_switch())
@@ -272,7 +235,7 @@ def test_what_a_new_server_takes_and_does_not_have_is_named(listen: Listen) -> N
     with running(SonicServer(switch)) as server:
         listener = listen(server)
         listener.wait_for(BYTES, 1001, port="Ethernet0")
-        wanted = {("silent", OPTICS): UnreadReason.ABSENT}
+        wanted = dict.fromkeys([("silent", OPTICS), ("silent", MODULES)], UnreadReason.ABSENT)
         wait_until(lambda: absences(listener) == wanted, f"{wanted}; {listener.readings[-8:]}")
 
 
@@ -286,199 +249,36 @@ def test_what_an_old_server_refuses_is_named_and_the_rest_comes(listen: Listen) 
         wait_until(lambda: absences(listener) == wanted, f"{wanted}; {listener.readings[-8:]}")
 
 
-# --- what sonic-gnmi's tests have recorded -------------------------------------------------------
-
-RECORDED_ANSWERS = {
-    "COUNTERS/Ethernet*": "COUNTERS_Ethernet_wildcard_alias_expected.txt",
-    "COUNTERS/Ethernet*/Queues": "COUNTERS_Ethernet_wildcard_Queues_alias_expected.txt",
-    "COUNTERS/Ethernet*/SAI_PORT_STAT_PFC_7_RX_PKTS": (
-        "COUNTERS_Ethernet_wildcard_PFC_7_RX_alias.txt"
-    ),
-    "PERIODIC_WATERMARKS/Ethernet*/PriorityGroups": (
-        "PERIODIC_WATERMARKS_Ethernet_wildcard_PriorityGroups_alias_expected.txt"
-    ),
-    "RATES/Ethernet*": "RATES_Ethernet_wildcard_alias_expected.txt",
-    "COUNTERS/PORT*": "COUNTERS_PORT_wildcard.txt",
-    "COUNTERS/SWITCH*": "COUNTERS_SWITCH_wildcard.txt",
-}
-WITHOUT_METRIC = {
-    r"SAI_PORT_STAT_ETHER_(IN|OUT|STATS)_PKTS.*": "sizes of packets",
-    r"SAI_PORT_STAT_ETHER_(RX|TX|STATS)_(UNDER|OVER)SIZE_PKTS": "sizes of packets",
-    r"SAI_PORT_STAT_ETHER_STATS_(FRAGMENTS|JABBERS)": "sizes of packets",
-    r"SAI_PORT_STAT_ETHER_STATS_(BROADCAST_PKTS|MULTICAST_PKTS|OCTETS|[RT]X_NO_ERRORS)": (
-        "RMON's count of what IF_ counts"
-    ),
-    r"SAI_PORT_STAT_ETHER_STATS_(COLLISIONS|DROP_EVENTS)": "of half duplex, and of a probe",
-    r"SAI_PORT_STAT_IF_(IN|OUT)_NON_UCAST_PKTS": "the sum of multicast and broadcast",
-    r"SAI_PORT_STAT_IF_IN_(UNKNOWN_PROTOS|VLAN_DISCARDS)": "a part of the discards",
-    r"SAI_PORT_STAT_(IN|OUT)_DROPPED_PKTS": "overlaps IF_…_DISCARDS: a packet would count twice",
-    r"SAI_PORT_STAT_IF_OUT_QLEN": "of all queues together",
-    r"SAI_PORT_STAT_(IP|IPV6)_.*": "layer 3: a part of the port's traffic",
-    r"SAI_PORT_STAT_PFC_[0-7]_ON2OFF_RX_PKTS": "ends of pauses, of which the frames are counted",
-    r"SAI_PORT_STAT_IF_(IN|OUT)_FABRIC_DATA_UNITS": "cells between the cards of a chassis",
-    r".*_last": "the switch's own memory of its round before",
-    r"[RT]X_[BP]PS": "rates, which the service computes from the counters",
-    r"PFC_WD_(ACTION|DETECTION_TIME|DETECTION_TIME_LEFT|RESTORATION_TIME)": "settings",
-    r"SAI_QUEUE_ATTR_PAUSE_STATUS": "of one moment; the pause frames are counted",
-}
-"""Fields of the recorded answers that the catalog has no metric for, and why."""
-WORDS = {"operational": 0.0}
+# --- on a real redis -----------------------------------------------------------------------------
 
 
-def recorded(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((OTHERS / name).read_text("utf-8"))
-    return found
-
-
-def chassis() -> Databases:
-    """The databases behind RECORDED_ANSWERS."""
-    maps = ("PORT", "QUEUE", "PG", "FABRIC_PORT")
-    counters = {
-        f"COUNTERS_{name}_NAME_MAP": recorded(f"COUNTERS_{name}_NAME_MAP.txt") for name in maps
-    }
-    debug = "COUNTERS_DEBUG_NAME_SWITCH_STAT_MAP"
-    counters[debug] = recorded(f"{debug}.txt")
-    ports = counters["COUNTERS_PORT_NAME_MAP"]
-    for name in ("Ethernet1", "Ethernet68"):
-        counters[f"COUNTERS:{ports[name]}"] = recorded(f"COUNTERS_{name}.txt")
-    counters[f"RATES:{ports['Ethernet89']}"] = recorded("RATES_oid_Ethernet89.txt")
-    for table in ("COUNTERS", "PERIODIC_WATERMARKS"):
-        for file in OTHERS.glob(f"{table}_oid_*.txt"):
-            oid = file.stem.removeprefix(f"{table}_oid_")
-            counters[f"{table}:oid:{oid}"] = recorded(file.name)
-    names = recorded("COUNTERS_PORT_ALIAS_MAP.txt")
-    table_of_ports = {key.replace("PORT|", "PORT_TABLE:"): fields for key, fields in names.items()}
-    return {"CONFIG_DB": names, "COUNTERS_DB": counters, "APPL_DB": table_of_ports}
-
-
-def leaf() -> Databases:
-    """Another recorded switch: three ports with FEC and rates."""
-    counters = recorded("PORT_COUNTERS.txt") | recorded("PORT_RATES.txt")
-    counters |= recorded("PORT_COUNTERS_MAPPING.txt")
-    return {
-        "CONFIG_DB": recorded("PORTS.txt"),
-        "COUNTERS_DB": counters,
-        "APPL_DB": recorded("PORT_TABLE.txt"),
-    }
-
-
-def ports_of(databases: Databases) -> list[tuple[str, dict[str, str]]]:
-    return [each for each in databases["CONFIG_DB"].items() if each[0].startswith("PORT|")]
-
-
-def is_without_metric(field: str) -> bool:
-    return any(re.fullmatch(pattern, field) for pattern in WITHOUT_METRIC)
-
-
-Place = tuple[str, str, str]
-"""Port (or chip), queue, priority group."""
-
-
-def wanted_values(databases: Databases) -> dict[Place, Counter[float]]:
-    """Every number of the answers by where it must come out."""
-    names = {has["alias"]: key.split("|")[1] for key, has in ports_of(databases)}
-    wanted: dict[Place, Counter[float]] = {}
-    for path in RECORDED_ANSWERS:
-        table, _, kind = (*path.split("/"), "")[:3]
-        if kind.startswith("SAI_"):
-            continue  # a single field, which the profile does not ask for by itself
-        objects = answer(databases, "COUNTERS_DB", path.split("/"))
-        for name, fields in objects.items():
-            alias, index, mark = (*name.split(":"), "", "")[:3]
-            if mark and fields.keys() <= objects.get(f"{alias}:{index}", {}).keys():
-                continue  # the queue has a mark of its own
-            queue, group = (index, "") if table == "COUNTERS" else ("", index)
-            place = names.get(alias, alias), queue, group
-            for field, value in fields.items():
-                if not is_without_metric(field):
-                    number = WORDS[value] if value in WORDS else float(value)
-                    wanted.setdefault(place, Counter())[number] += 1
-    return wanted
-
-
-def found_values(samples: list[Sample]) -> dict[Place, Counter[float]]:
-    found: dict[Place, Counter[float]] = {}
-    for each in samples:
-        labels = dict(each.series.labels)
-        is_group = each.series.metric.startswith("fabric_port_priority_group_")
-        group = labels["priority"] if is_group else ""
-        place = labels.get("chip") or labels["port"], labels.get("queue", ""), group
-        found.setdefault(place, Counter())[float(each.value)] += 1
-    return found
-
-
-@needs_others
-@pytest.mark.parametrize("path", RECORDED_ANSWERS)
-def test_the_double_answers_as_the_server_did(path: str) -> None:
-    wanted = recorded(RECORDED_ANSWERS[path])
-    assert answer(chassis(), "COUNTERS_DB", path.split("/")) == wanted
-
-
-@needs_others
-@pytest.mark.parametrize("make", [chassis, leaf])
-def test_every_recorded_number_comes_out_once_at_its_port_or_has_a_reason(
-    make: Callable[[], Databases],
+@pytest.mark.peer("redis-server")
+def test_what_redis_holds_is_read_and_what_changes_there_is_told(
+    listen: Listen, tmp_path: Path
 ) -> None:
-    databases = make()
-    bench = Bench()
-    aliases = {key.split("|")[1]: {"alias": has["alias"]} for key, has in ports_of(databases)}
-    bench.send("appl_db", "/PORT_TABLE", aliases)
-    bench.sync("appl_db")
-    bench.send_answers(databases, "counters_db")
-    samples = [each for each in bench.samples() if each.series.metric != "fabric_port_info"]
-    assert found_values(samples) == wanted_values(databases)
-    assert len({each.series for each in samples}) == len(samples)
-
-
-@needs_others
-def test_every_reason_is_of_a_field_that_was_recorded() -> None:
-    fields = {
-        field
-        for databases in (chassis(), leaf())
-        for path in RECORDED_ANSWERS
-        for has in answer(databases, "COUNTERS_DB", path.split("/")).values()
-        for field in has
-    }
-    unused = [each for each in WITHOUT_METRIC if not any(re.fullmatch(each, f) for f in fields)]
-    assert unused == []
-
-
-@needs_others
-def test_recorded_ports_are_the_same_by_either_name() -> None:
-    both = []
-    for file in ("COUNTERS_Ethernet_wildcard_expected.txt", RECORDED_ANSWERS["COUNTERS/Ethernet*"]):
-        bench = Bench()
-        bench.send_answers(chassis(), "appl_db")
-        bench.send("counters_db", "/COUNTERS/Ethernet*", recorded(file))
-        both.append({(each.series, each.value) for each in bench.samples()})
-    assert both[0] == both[1]
-    assert {dict(series.labels)["port"] for series, _ in both[0]} >= {"Ethernet1", "Ethernet68"}
-
-
-@needs_others
-def test_a_recorded_port_s_state_is_its_own() -> None:
-    bench = Bench()
-    bench.send("appl_db", "/PORT_TABLE", recorded("PORT_TABLE.txt"))
-    bench.sync("appl_db")
-    values = {
-        each.series.metric: each.value
-        for each in bench.samples()
-        if dict(each.series.labels)["port"] == "Ethernet40"
-    }
-    assert values == {
-        "fabric_port_mtu_bytes": 9100,
-        "fabric_port_rate_bits_per_second": 1e11,
-        "fabric_port_state": 4,
-        "fabric_port_enabled": 1,
-        "fabric_port_carrier_changes_total": 3,
-        "fabric_port_info": 1,
-    }
-    bench.send("appl_db", "/PORT_TABLE", recorded("OPER_DOWN_PORT_TABLE.json"))
-    downs = {each.labels["port"] for each in bench.read() if isinstance(each, Event)}
-    assert downs == {"Ethernet0", "Ethernet80"}
-
-
-@needs_others
-def test_a_recorded_deletion_is_one() -> None:
-    file = recorded("NEIGH_STATE_TABLE_key_deletion_57.txt")
-    assert list(file.values()) == [{}]  # as the double sends it
+    with redis(tmp_path) as port:
+        writer = Redis(port)
+        writer.write(small_switch())
+        server = RedisSonicServer(port)
+        try:
+            with running(server):
+                listener = listen(server)
+                listener.wait_for(BYTES, 1001, port="Ethernet0")
+                listener.wait_for("fabric_port_state", 4, port="Ethernet0")
+                listener.wait_for("fabric_port_module_temperature_celsius", 41.5, port="Ethernet0")
+                assert listener.values(BYTES, port="etp1") == []
+                wait_until(lambda: absences(listener) == {}, "nothing is absent")
+                # A counter is sampled again, a port that goes down is told at once.
+                writer.ask("SELECT", NUMBERS["COUNTERS_DB"])
+                writer.ask("HSET", "COUNTERS:oid:0x1", "SAI_PORT_STAT_IF_IN_OCTETS", 2002)
+                writer.ask("SELECT", NUMBERS["APPL_DB"])
+                writer.ask("HSET", "PORT_TABLE:Ethernet0", "oper_status", "down")
+                listener.wait_for("fabric_port_state", 1, port="Ethernet0")
+                listener.wait_for(BYTES, 2002, port="Ethernet0")
+                events = [(each.kind, each.labels["port"]) for each in listener.events]
+                assert ("link_down", "Ethernet0") in events
+                writer.ask("DEL", "LLDP_ENTRY_TABLE:Ethernet0")
+                wait_until(lambda: not listener.values("fabric_link_info"), "no neighbour")
+        finally:
+            server.stop_following()
+            writer.close()

@@ -22,6 +22,7 @@ import pytest
 from api.fleet.health import series as health_series
 from collector.agent.exposition import MISSING_METRIC, render
 from collector.contract.catalog import load_catalog
+from collector.contract.clocks import CONTRADICTION
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.doors.host import Host
@@ -35,10 +36,14 @@ from tests.fixtures.trees import has_tree, tree_of
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures/sources"
 CASES = sorted(path for path in FIXTURES.glob("*/*") if has_tree(path))
 SOURCES = discover()
-GOLDEN_TARGETS = {"baseline", "collective", "gpu", "host", "nic", "port", "setting", "step"}
+GOLDEN_TARGETS = {
+    *("baseline", "collective", "disk", "gds", "gpu", "host", "mount", "nic", "port", "setting"),
+    "step",
+}
 """What sources measure; of the other targets the service makes a part or all."""
-MADE_BY_THE_SERVICE = {health_series.STATE, health_series.RISK}
-"""Of the golden targets, what no source measures; held by test_health_board.py."""
+MADE_BY_THE_SERVICE = {health_series.STATE, health_series.RISK, CONTRADICTION}
+"""Of the golden targets, what no source measures; held by test_health_board.py and by
+test_measured_clocks.py."""
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.parent.name}-{c.name}")
 each_source = pytest.mark.parametrize("name", SOURCES)

@@ -14,14 +14,17 @@ import pytest
 from api.base.process_limits import OWNER_QUERIES_MAX
 from api.base.unix_sockets import NAME_BYTES_MAX, bind_unix, connect_unix
 from api.data.ingest.columns import SampleColumns
+from api.data.ingest.commit import series_rows
+from api.data.ingest.series import NewSeries
 from api.data.store import owner as owners
+from api.data.store.insert_log import InsertLog
 from api.data.store.owner import Owner, own_store
 from api.data.store.store import Store, StoreBusy, StoreUrl
 from collector.contract.errors import StoreError
 
 
 @contextlib.contextmanager
-def owned(folder: Path) -> Iterator[tuple[Owner, Path]]:
+def owned(folder: Path, inserts: InsertLog | None = None) -> Iterator[tuple[Owner, Path]]:
     """A store whose owner is a thread of this process; it listens at a path."""
     path = folder / "store.sock"
     is_ready = threading.Event()
@@ -32,7 +35,9 @@ def owned(folder: Path) -> Iterator[tuple[Owner, Path]]:
         is_ready.set()
 
     bound = bind_unix(path)
-    thread = threading.Thread(target=own_store, args=(folder / "data", bound, folder, note))
+    thread = threading.Thread(
+        target=own_store, args=(folder / "data", bound, folder, note, inserts)
+    )
     thread.start()
     assert is_ready.wait(60)
     try:
@@ -68,9 +73,82 @@ def test_columns_go_in_and_come_out_through_a_socket_of_its_owner_alone(tmp_path
         [help_text] = store.query("SELECT help FROM metadata")["help"].to_pylist()
         assert help_text == "x" * 100_000
         # Another process may have written meanwhile: nothing in memory may stand for the store.
-        assert store.series_version(None) is None
+        assert store.known.series_version(None) is None
         assert not store.recent.holds([1], 0)
         store.close()
+
+
+def some_samples(*rows: tuple[int, int, float]) -> SampleColumns:
+    """Of metric 1: series, time and value."""
+    return SampleColumns(
+        metric=np.ones(len(rows), np.uint32),
+        series=np.array([row[0] for row in rows], np.uint64),
+        time_ms=np.array([row[1] for row in rows], np.int64),
+        value=np.array([row[2] for row in rows]),
+    )
+
+
+def held_by(store: Store, after_ms: int) -> dict[tuple[int, int], float] | None:
+    """What a process holds of metric 1; None: it would ask the store."""
+    missing: list[int] = []
+    parts = list(store.recent.parts([1], after_ms, missing))
+    if missing:
+        return None
+    flat = [part.flat(after_ms, after_ms + 3_600_000) for part in parts]
+    return {
+        (series, time_ms): value
+        for part in flat
+        for series, time_ms, value in zip(
+            part.series.tolist(), part.time_ms.tolist(), part.value.tolist(), strict=True
+        )
+    }
+
+
+def test_what_one_process_inserts_another_has_in_memory_when_it_is_acknowledged(
+    tmp_path: Path,
+) -> None:
+    inserts, now_s = InsertLog(1 << 20), [time.time()]
+    with owned(tmp_path, inserts) as (_, path):
+        writer, reader = (
+            Store(url_of(path), clock=lambda: now_s[0], inserts=inserts, sharers=2)
+            for _ in range(2)
+        )
+        writer.migrate()
+        now_ms = writer.now_ms()
+        after_ms = now_ms - 60_000
+        writer.insert_samples(some_samples((7, now_ms - 2_000, 1.0)))
+        for _ in range(3):  # what is read again and again is held
+            held_by(reader, after_ms)
+            now_s[0] += 2
+        assert held_by(reader, after_ms) == {(7, now_ms - 2_000): 1.0}
+
+        writer.insert_samples(some_samples((7, now_ms - 1_000, 2.5), (8, now_ms, -3.0)))
+        held = held_by(reader, after_ms)
+        assert held == {(7, now_ms - 2_000): 1.0, (7, now_ms - 1_000): 2.5, (8, now_ms): -3.0}
+        found = reader.query("SELECT series, toUnixTimestamp64Milli(time) AS t, value FROM samples")
+        rows = zip(found["series"].to_pylist(), found["t"].to_pylist(), strict=True)
+        assert held == dict(zip(rows, found["value"].to_pylist(), strict=True))
+
+        before = reader.known.series_version(["a"]), reader.known.series_version(["b"])
+        writer.insert_arrow("series", series_rows([NewSeries(20_000, 9, (("__name__", "a"),))]))
+        assert reader.known.series_version(["a"]) != before[0]
+        assert reader.known.series_version(["b"]) == before[1]
+
+        # Samples whose rows are not known make it forget, and ask the store again.
+        rows = pa.table(
+            {
+                "metric": pa.array([1], pa.uint32()),
+                "series": pa.array([7], pa.uint64()),
+                "time": pa.array([now_ms - 500], pa.timestamp("ms", "UTC")),
+                "whole": pa.array([4], pa.int64()),
+            }
+        )
+        writer.insert_arrow("samples", rows)
+        held = held_by(reader, after_ms)
+        assert held is not None
+        assert held[7, now_ms - 500] == 4.0
+        for store in (writer, reader):
+            store.close()
 
 
 def metadata(help_text: str) -> pa.Table:

@@ -273,6 +273,7 @@ def test_tokens_from_before_are_of_any_host(tmp_path: Path) -> None:
             ("leases", "since"),
             ("leases", "epoch"),
             ("leases", "samples_until"),
+            ("communicators", "is_in_network"),
         ):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         for table in (

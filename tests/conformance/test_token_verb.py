@@ -82,9 +82,8 @@ def test_what_cannot_be_done_is_said_in_one_line(
 def test_a_scope_that_does_not_exist_is_named(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit):
-        token(data, "create", "x", "--scope", "root")
-    assert "invalid choice: 'root'" in capsys.readouterr().err
+    assert token(data, "create", "x", "--scope", "red") == 2
+    assert "--scope: unknown value 'red'; did you mean 'read'?" in capsys.readouterr().err
 
 
 # --- with a service -----------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Slurm's `sinfo` and `scontrol` as programs that keep nodes in a file and record every call."""
+"""Slurm's `sinfo` and `scontrol` as programs that keep nodes in a file and record every call.
+
+What they say is what the programs of Slurm 22.05 say: tests/conformance/test_slurm_daemons.py.
+"""
 
 import json
 import stat
@@ -24,7 +27,7 @@ if name == "sinfo":
     for node in wanted:
         if node in nodes:
             state, reason = nodes[node]
-            print(f"{{node}}|{{state}}|{{reason or 'none'}}")
+            print(f"{{node}}|{{state}}|{{reason or 'none'}}|")
     sys.exit()
 said = dict(word.split("=", 1) for word in words[1:])
 if words[0] != "update" or said["NodeName"] not in nodes:
@@ -33,10 +36,9 @@ state, reason = nodes[said["NodeName"]]
 if said["State"] == "DRAIN":
     if not said.get("Reason"):
         sys.exit("You must specify a reason when DOWNING or DRAINING a node.")
-    state = "draining" if state in ("allocated", "mixed", "draining") else "drained"
-    reason = said["Reason"]
+    state, reason = state.removesuffix("+drain") + "+drain", said["Reason"]
 elif said["State"] == "UNDRAIN":
-    state = "allocated" if state == "draining" else "idle" if state == "drained" else state
+    state, reason = state.removesuffix("+drain"), ""
 else:
     sys.exit("slurm_update error: Invalid node state specified")
 nodes[said["NodeName"]] = [state, reason]

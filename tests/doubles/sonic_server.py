@@ -1,10 +1,10 @@
 """A switch with SONiC's gNMI server (sonic-gnmi): databases of ours, and its answers from them.
 
 What the server does was read in its source and is held against its own recorded answers
-(tests/conformance/test_sonic_gnmi.py). What matters here: a pattern of ports is answered with the
-names on the front plate; objects without fields are left out; a deleted object comes as an empty
-one; a path below `COUNTERS/Ethernet*` that does not exist is taken and answered with nothing; less
-than a second between samples is refused.
+(tests/conformance/test_sonic_recordings.py). What matters here: a pattern of ports is answered
+with the names on the front plate; objects without fields are left out; a deleted object comes as
+an empty one; a path below `COUNTERS/Ethernet*` that does not exist is taken and answered with
+nothing; less than a second between samples is refused.
 """
 
 import copy
@@ -181,7 +181,22 @@ _SMALL_SWITCH: Databases = {
             "rx1power": "-3.0103",
             "rx2power": "-inf",
             "rx3power": "N/A",
-        }
+        },
+        "TRANSCEIVER_INFO|Ethernet0": {
+            "type": "OSFP 8X Pluggable Transceiver",
+            "manufacturer": "MAKER",
+            "model": "OSFP-400G-DR4",
+            "vendor_rev": "1A",
+            "serial": "MK00XXX0001",
+            "active_firmware": "1.2.0",
+        },
+        "TRANSCEIVER_INFO|Ethernet8": {
+            "type": "QSFP28 or later",
+            "manufacturename": "MAKER",
+            "modelname": "QSFP-100G-DAC",
+            "hardwarerev": "A3",
+            "serialnum": "MK00XXX0002",
+        },
     },
     "COUNTERS_DB": {
         "COUNTERS_PORT_NAME_MAP": {

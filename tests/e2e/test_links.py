@@ -105,8 +105,15 @@ def namespace() -> Iterator[str]:
         subprocess.run(["ip", "netns", "del", name], check=True)
 
 
-def ip(namespace: str, *words: str) -> None:
-    subprocess.run(["ip", "-n", namespace, *words], check=True, capture_output=True)
+def ip(namespace: str, *words: str) -> bytes:
+    done = subprocess.run(["ip", "-n", namespace, *words], check=True, capture_output=True)
+    return done.stdout
+
+
+def state_of(namespace: str, interface: str) -> str:
+    """As the kernel tells it: it looks at carriers once a second, and tells what it finds then."""
+    (found,) = json.loads(ip(namespace, "-json", "link", "show", interface))
+    return str(found["operstate"])
 
 
 def test_the_kernels_news_reach_the_source(namespace: str) -> None:
@@ -125,8 +132,11 @@ def test_the_kernels_news_reach_the_source(namespace: str) -> None:
 
         try:
             assert child.stdout.readline() == "ready\n"
+            eventually(lambda: state_of(namespace, "watched") == "UP", "the link that is up")
             look()
             ip(namespace, "link", "set", "other", "down")
+            # One that is back before the kernel has looked was never away.
+            eventually(lambda: state_of(namespace, "watched") != "UP", "the link that went down")
             ip(namespace, "link", "set", "other", "up")
             found: list[tuple[str, str, dict[str, str]]] = []
 

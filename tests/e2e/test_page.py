@@ -288,6 +288,43 @@ def test_a_view_fits_a_phone(view: Watched) -> None:
         view.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
 
 
+SHIFT_MAX = 0.05
+"""Half of what browsers call good for a visit (0.1): a button that moves is clicked wrongly."""
+MATRIX_SHIFT_MAX = 0.1
+"""Its map's labels and what is below it wait for the incidents, of which none may come."""
+NOT_STEADY = {
+    "job", "explore", "explore-plot", "explore-table", "hosts", "host",
+    "settings", "settings-agents",
+}  # fmt: skip
+"""Those that still jump: a chosen step's panel, a query's results, a fleet's grid, a service's
+tiles come between what stands there already. A job without a chosen step is held to it."""
+STEADY = {name: VIEWS[name] for name in VIEWS.keys() - NOT_STEADY} | {
+    "job-alone": f"/job/{VICTIM_JOB}"
+}
+WATCH_SHIFTS = """
+    window.shifts = [];
+    new PerformanceObserver(list => {
+        for (const { value, sources } of list.getEntries())
+            window.shifts.push([value, sources.map(({ node }) => node?.outerHTML?.slice(0, 90))]);
+    }).observe({ type: "layout-shift", buffered: true });
+"""
+
+
+@pytest.mark.rotating(12)
+@pytest.mark.parametrize("width", [WIDTH, PHONE_WIDTH])
+@pytest.mark.parametrize("name", sorted(STEADY))
+def test_a_view_that_loads_does_not_jump(
+    seen: Watched, stage: Stage, name: str, width: int
+) -> None:
+    page = seen.page
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    page.add_init_script(WATCH_SHIFTS)
+    seen.open(STEADY[name].format(incident=culprits_incident(stage)))
+    shifts = page.evaluate("() => window.shifts")
+    most = MATRIX_SHIFT_MAX if name == "matrix" else SHIFT_MAX
+    assert sum(value for value, _ in shifts) < most, shifts
+
+
 # --- the keyboard ---------------------------------------------------------------------------------
 
 

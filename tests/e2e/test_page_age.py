@@ -10,12 +10,16 @@ import datetime as dt
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
+from api.promql.narrow import is_named_by_right
+from api.promql.parse import parse_query
+from api.promql.plan import Binary, nodes_of
 from tests.stands.browser import Watched
-from tests.worlds.page_data import CULPRIT, END_S, VICTIM_JOB, Stage
+from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage
 
 pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow]
 
@@ -187,6 +191,45 @@ def test_plots_of_a_job_that_fell_silent_say_so(seen: Watched) -> None:
     move_clock(page, 1200)
     seen.open(f"/job/{VICTIM_JOB}")
     expect(page.locator(".track-warning").first).to_contain_text("no data since 09:0")
+
+
+def parameters_of(seen: Watched, path: str) -> list[dict[str, str]]:
+    """Of every request so far whose path begins so."""
+    asked = (urlsplit(url) for url in seen.asked)
+    return [dict(parse_qsl(one.query)) for one in asked if one.path.startswith(path)]
+
+
+def test_a_job_that_ended_is_asked_about_at_its_own_time(seen: Watched) -> None:
+    """Its address names no time: "now" would show nothing, and cost as much."""
+    page, end_s = seen.page, START_S + 240
+
+    def say_ended(route: Route) -> None:
+        answer = route.fetch()
+        ended_at = dt.datetime.fromtimestamp(end_s, tz=dt.UTC).isoformat()
+        route.fulfill(json={**answer.json(), "state": "ended", "ended_at": ended_at})
+
+    page.route(f"**/v1/jobs/{VICTIM_JOB}", say_ended)
+    seen.open(f"/job/{VICTIM_JOB}")
+    assert f"to={end_s}" in page.url
+    own = parameters_of(seen, f"/v1/jobs/{VICTIM_JOB}/")
+    ends = [one["to"] for one in own if "to" in one]
+    ends += [one["end"] for one in parameters_of(seen, "/api/v1/query_range")]
+    assert len(ends) > 5
+    assert max(float(end) for end in ends) <= end_s
+
+
+def test_a_job_s_questions_read_its_hosts_alone(seen: Watched) -> None:
+    """The service may only do so where nothing of the other hosts can matter."""
+    seen.open(f"/job/{VICTIM_JOB}")
+    texts = [one["query"] for one in parameters_of(seen, "/api/v1/query_range")]
+    matches = [
+        node
+        for text in texts
+        for node in nodes_of(parse_query(text))
+        if isinstance(node, Binary) and node.operator == "and"
+    ]
+    assert len(matches) > 10
+    assert all(is_named_by_right(one) for one in matches)
 
 
 def incident_of(stage: Stage, cause: str, state: str) -> str:

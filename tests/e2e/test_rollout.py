@@ -8,8 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import pytest
 from collector.agent.rollout.keep import State
 from collector.contract.rollout import sign
 from tests.stands.environment import clean_environment
-from tests.stands.service import READY_SECONDS, ServiceProcess
+from tests.stands.service import ServiceProcess, eventually
 
 TRIAL_SECONDS = 10
 GOOD = "[sources.ib_sysfs]\ninterval_seconds = 0.2\n"
@@ -27,18 +26,6 @@ BAD = "[sources.ib_sysfs]\ntimeout_seconds = 0.0000001\n"
 """Valid, and every read takes longer than that: the source fails."""
 MAIN = "import sys; from collector.cli import main; sys.exit(main())"
 KEY = b"0123456789abcdef0123456789abcdef"
-
-
-POLL_SECONDS = 0.2
-"""Each look is a request to the service that the agent needs, too."""
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Look again and again until the condition holds, or fail."""
-    deadline = time.monotonic() + READY_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {READY_SECONDS} s: {what}"
-        time.sleep(POLL_SECONDS)
 
 
 class RealAgent:

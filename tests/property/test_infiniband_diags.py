@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 from collector.contract.identity import check_labels
 from collector.contract.model import Missing, Sample
 from collector.doors.commands import Output
+from collector.doors.fetch import OPEN, Access
 from collector.parsing import infiniband_diags as diags
+from collector.parsing.ibdiagnet import parse_db_csv, parse_log, parse_net_dump_ext
+from collector.parsing.subnet_manager import parse_log_line, parse_sminfo
 from collector.reading.ufm import Ufm
+from collector.reading.ufm_rest import UfmRest
 from collector.sources.ib_fabric import IbFabric, Settings
 from tests.doubles.fakes import HandHost
 
@@ -85,8 +89,8 @@ def test_no_page_breaks_the_reader_of_ufm(*, page: bytes, hcas: bool) -> None:
     class Server(HandHost):
         """A UFM that answers this."""
 
-        def fetch(self, url: str, seconds: float) -> bytes:
-            del url, seconds
+        def fetch(self, url: str, seconds: float, access: Access = OPEN) -> bytes:
+            del url, seconds, access
             return page
 
     with tempfile.TemporaryDirectory() as root:
@@ -132,3 +136,47 @@ def test_a_cut_output_never_gives_a_number_that_was_not_printed(
     for end in range(len(text)):
         blocks, _ = diags.parse_blocks(text[:end])
         assert {value for block in blocks for value in block.values.values()} <= printed
+
+
+ANSWERS = [path for path in sorted(FIXTURES.glob("ufm_rest/tree/http/*")) if path.is_file()]
+FILES = [
+    path
+    for pattern in ("ibdiagnet/*/tree/**/*", "opensm/*/tree/**/*")
+    for path in sorted(FIXTURES.parent.glob(pattern))
+    if path.is_file()
+]
+
+
+@given(pages=st.lists(damaged(ANSWERS), min_size=1, max_size=4), hcas=st.booleans())
+def test_no_answer_breaks_the_reader_of_ufms_interface(*, pages: list[bytes], hcas: bool) -> None:
+    class Server(HandHost):
+        """A UFM that answers one of these, whatever it is asked."""
+
+        def fetch(self, url: str, seconds: float, access: Access = OPEN) -> bytes:
+            del seconds, access
+            return pages[crc32(url.encode()) % len(pages)]
+
+    with tempfile.TemporaryDirectory() as root:
+        host, reader = Server(Path(root)), UfmRest("https://ufm", "", "", hcas=hcas)
+        for _ in range(2):
+            found = list(reader.read(host, 1.0, {}, with_switches=True))
+            host.clock.advance(61)
+            series = [each.series for each in found if isinstance(each, Sample | Missing)]
+            assert len(series) == len(set(series))
+            for each in series:
+                check_labels(each.full_labels({"host": "me"}))
+
+
+@given(damaged(FILES) | st.binary(max_size=400))
+def test_no_file_of_ibdiagnet_or_opensm_breaks_a_parser(text: bytes) -> None:
+    for bits in parse_net_dump_ext(text)[0]:
+        assert 0 < bits.port <= diags.PORT_MAX
+        assert all(ratio is None or 0 <= ratio <= 1 for ratio in (bits.raw, bits.effective))
+    for cable in parse_db_csv(text)[1]:
+        assert 0 < cable.port <= diags.PORT_MAX
+        assert cable.serial.isprintable()
+    assert all(check.errors >= 0 for check in parse_log(text).checks)
+    parse_sminfo(text)
+    for line in text.split(b"\n"):
+        said = parse_log_line(line, 1_800_000_000_000_000_000)
+        assert said is None or said.text.isprintable()

@@ -28,6 +28,21 @@ BESIDE = ("libibumad.so.3", "libibmad.so.5")
 
 
 @dataclass
+class Manager:
+    """A running subnet manager."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def has_said(self, words: str) -> bool:
+        return self.log.exists() and words in self.log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(READY_SECONDS)
+
+
+@dataclass
 class Fabric:
     """A running ibsim. Programs run on its first HCA."""
 
@@ -68,6 +83,31 @@ class Fabric:
     def sweep(self) -> None:
         """Let a subnet manager look at the fabric once: it makes routes, and links active."""
         self.run("opensm", "-o", "-f", str(self.folder / "opensm.log"))
+
+    @contextmanager
+    def manager(self, hca: str, priority: int) -> Iterator[Manager]:
+        """A subnet manager that goes on running on an HCA, and takes over within a second."""
+        program = peers.find("opensm")
+        assert program is not None
+        folder = self.folder / f"manager-{hca}"
+        folder.mkdir()
+        settings = folder / "opensm.conf"
+        # A standby looks after its master every 200 ms in place of 10 s, and gives it up at once.
+        settings.write_text("sminfo_polling_timeout 200\npolling_retry_number 1\n")
+        own = {"SIM_HOST": hca, "OSM_TMP_DIR": str(folder), "OSM_CACHE_DIR": str(folder)}
+        log = folder / "opensm.log"
+        words = ["-F", str(settings), "-f", str(log), "-p", str(priority), "-s", "1"]
+        with subprocess.Popen(
+            [str(program), *words],
+            env=self.environment | own,
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            try:
+                yield Manager(process, log)
+            finally:
+                process.kill()
 
 
 @contextmanager

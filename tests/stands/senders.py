@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from collector.contract import wire
 from collector.contract.model import Event, Sample, Series
-from tests.stands.service import InProcess
 from tests.worlds import remote_write as rw
 
 NATIVE_HEADERS = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
@@ -18,12 +17,18 @@ Labels = Mapping[str, str]
 Send = Callable[..., httpx.Response]
 
 
+class Reached(Protocol):
+    """A service, in this process or another."""
+
+    client: httpx.Client
+
+
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def native(
-    service: InProcess,
+    service: Reached,
     series: Iterable[Labels],
     token: str = "",
     *,
@@ -54,7 +59,7 @@ def native(
 
 
 def remote(
-    service: InProcess, series: Iterable[Labels], token: str = "", *, version: int = 1
+    service: Reached, series: Iterable[Labels], token: str = "", *, version: int = 1
 ) -> httpx.Response:
     """A request of remote write with one sample of each series, now."""
     now_ms = int(time.time() * 1000)
@@ -64,7 +69,7 @@ def remote(
     return service.client.post("/api/v1/write", content=rw.snappy(body), headers=headers)
 
 
-def otlp(service: InProcess, series: Iterable[Labels], token: str = "") -> httpx.Response:
+def otlp(service: Reached, series: Iterable[Labels], token: str = "") -> httpx.Response:
     """Gauges of one resource without a host of its own."""
     request = ExportMetricsServiceRequest()
     metrics = request.resource_metrics.add().scope_metrics.add().metrics

@@ -47,12 +47,18 @@ ON_SHARDS = "FABRICSCOPE_TESTS_ON_SHARDS"
 """Set: services inside this process have a store of three shards, and all else is as it was."""
 
 
-def eventually(condition: Callable[[], bool], what: str, seconds: float = READY_SECONDS) -> None:
+def eventually(
+    condition: Callable[[], bool],
+    what: str,
+    seconds: float = READY_SECONDS,
+    *,
+    pause_seconds: float = POLL_SECONDS,
+) -> None:
     """Look again and again until the condition holds, or fail."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause_seconds)
 
 
 class ServiceProcess:

@@ -28,6 +28,7 @@ from api.base import (
     compare_limits,
     limits,
     operating_limits,
+    optics_limits,
     process_limits,
     rollout_limits,
     rollup_limits,
@@ -40,7 +41,7 @@ from collector.contract.causes import cause_table
 from collector.contract.field_notes import note_in, setting_fields
 from collector.contract.verdict import Layer, Reason
 from collector.sources import SourceSettings, discover
-from tests.tools import architecture, query_costs
+from tests.tools import architecture, query_costs, unmapped
 
 ROOT = Path(__file__).resolve().parents[2]
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -187,6 +188,17 @@ def fixtures_proven() -> str:
     return table(["source or format", "fixture models", "how it was made"], rows)
 
 
+def unmapped_numbers() -> str:
+    """What recordings of others hold that no metric has, and why."""
+    rows = [
+        [recordings, what, f"`{cell_text(name)}`", why]
+        for recordings, lists in unmapped.everything().items()
+        for what, names in lists.items()
+        for name, why in names.items()
+    ]
+    return table(["recording", "of its", "what has no metric", "why"], rows)
+
+
 def service_limits() -> str:
     """Every bound of the service with its reason."""
     rows = []
@@ -199,6 +211,7 @@ def service_limits() -> str:
         process_limits,
         rollout_limits,
         rollup_limits,
+        optics_limits,
     ):
         body = ast.parse(inspect.getsource(module)).body
         for statement, following in zip(body, [*body[1:], None], strict=True):
@@ -373,6 +386,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "sources": sources,
     "sources-proven": sources_proven,
     "fixtures-proven": fixtures_proven,
+    "unmapped-numbers": unmapped_numbers,
     "service-limits": service_limits,
     "http-paths": http_paths,
     "causes": causes,

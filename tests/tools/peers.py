@@ -11,6 +11,7 @@ as it is. Standard library only: it runs before `.venv` exists.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import glob
 import json
@@ -30,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests/tools/peers.txt"
 UNPACKED_AT_A_TIME = 4
 """Packages: most of the time goes by while apt waits for the network."""
+POLICY = Path("/usr/sbin/policy-rc.d")
+"""Asked by Debian's packages before they start a service."""
 FOLDER = ROOT / ".peers"
 BIN = FOLDER / "bin"
 
@@ -257,8 +260,8 @@ def version(program: Path) -> str:
             text=True,
             timeout=VERSION_TIMEOUT_SECONDS,
         )
-        # ibsim knows no --version, but it starts: it says how it wants to be called.
-        if "Usage:" not in done.stderr:
+        # ibsim and ptp4l know no --version, but they start: they say how they want to be called.
+        if "usage:" not in done.stderr.lower():
             done.check_returncode()
     except (OSError, subprocess.SubprocessError) as error:
         raise PeerError(f"{program} does not start: {error}") from error
@@ -355,8 +358,28 @@ def system() -> None:
     say(f"apt-get install {' '.join(absent)}")
     # Old answers are kept: the file of keep_postgres_idle() must not become a question.
     options = ["-o", "Dpkg::Options::=--force-confold", "--no-install-recommends"]
-    run("apt-get", "install", "--yes", *options, *absent)
+    with no_services():
+        run("apt-get", "install", "--yes", *options, *absent)
     say("installed")
+
+
+@contextlib.contextmanager
+def no_services() -> Iterator[None]:
+    """Debian starts Slurm, redis and the like on installation, unless this program says no.
+
+    A machine that has one, as images of containers do, keeps its own.
+    """
+    try:
+        with POLICY.open("x") as policy:
+            policy.write("#!/bin/sh\nexit 101\n")
+    except FileExistsError:
+        yield
+        return
+    try:
+        POLICY.chmod(0o755)
+        yield
+    finally:
+        POLICY.unlink()
 
 
 def keep_postgres_idle() -> None:

@@ -358,6 +358,23 @@ def test_evidence_of_an_earlier_stretch_adds_nothing_to_the_present_one() -> Non
     assert (after.stretches, after.verdict.costs) == (before.stretches, before.verdict.costs)
 
 
+def test_a_round_that_sees_no_steps_does_not_charge_more_than_steps_show() -> None:
+    """What transfers take longer, a step hides in part behind what ranks compute."""
+    rough = msgspec.structs.replace(
+        cost(9.0, share=0.9), step_seconds=None, step_seconds_without=None
+    )
+    story = Story()
+    story.at(10, verdict(costs=(cost(2.0),)))
+    story.at(20, verdict(costs=(rough,)))
+    (found,) = story.only().verdict.costs
+    assert found.lost_seconds == pytest.approx(4.0)
+    assert found.step_seconds == 1.25
+    # Where no round saw steps, the rough estimate is what is known.
+    story = Story()
+    story.at(20, verdict(costs=(rough,)))
+    assert story.only().verdict.costs[0].lost_seconds == pytest.approx(9.0)
+
+
 def test_the_cost_never_falls() -> None:
     story = Story()
     story.at(10, verdict(costs=(cost(5.0),)))

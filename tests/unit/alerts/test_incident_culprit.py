@@ -87,17 +87,38 @@ def test_a_gpu_and_a_nic_of_one_host_are_two_culprits() -> None:
     assert [each.is_open for each in story.incidents] == [False, True]
 
 
-def test_a_decision_between_suspects_is_no_other_culprit() -> None:
-    other = Culprit(host="node4", device="mlx5_0")
-    asked = Undecided(
+OTHER = Culprit(host="node4", device="mlx5_0")
+
+
+def undecided(*suspects: Culprit) -> Undecided:
+    return Undecided(
         kind=MeasurementKind.BURST_CAPTURE,
         text="Compare both.",
-        suspects=tuple(Suspected(culprit=one, share=0.5) for one in (NIC, other)),
+        suspects=tuple(Suspected(culprit=one, share=0.5) for one in suspects),
     )
+
+
+def test_a_decision_between_suspects_is_no_other_culprit() -> None:
     story = Story()
-    story.at(10, verdict(confidence=0.5, undecided=asked))
-    story.at(20, verdict(culprit=other, confidence=0.9))
-    assert story.only().verdict.culprit == other
+    story.at(10, verdict(confidence=0.5, undecided=undecided(NIC, OTHER)))
+    story.at(20, verdict(culprit=OTHER, confidence=0.9))
+    assert story.only().verdict.culprit == OTHER
+
+
+def test_what_decided_leaves_the_window_and_opens_no_second_incident() -> None:
+    """As in the demo: the closed incident was said once more, of two NICs, and one of them well."""
+    story = Story()
+    story.at(10, verdict(confidence=0.9))
+    story.at(20, verdict(until=15, confidence=0.9))
+    story.at(100, verdict(until=15, confidence=0.9))
+    assert not story.only().is_open
+    late = verdict(culprit=OTHER, until=15, confidence=0.5, undecided=undecided(OTHER, NIC))
+    story.at(130, late)
+    assert story.only().verdict.culprit == NIC
+    assert [news for _, news in story.news] == [News.OPENED, News.CLOSED]
+    # Of other evidence, from after its end, it is not known whose it is.
+    story.at(200, msgspec.structs.replace(late, since_ns=START_NS + 180 * NS, until_ns=None))
+    assert len(story.incidents) == 2
 
 
 # --- one verdict says it all --------------------------------------------------------------------

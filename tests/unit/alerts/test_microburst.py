@@ -64,11 +64,85 @@ def test_waits_at_another_leaf_are_another_queue() -> None:
     assert detect(fabric.window()) == []
 
 
-def test_a_deep_queue_shows_it_too() -> None:
+def marked(*marks: float) -> SmallFabric:
+    """Bursts into node 3, and the watermarks of its leaf's queue in the last cells."""
     fabric = SmallFabric()
     fabric.carry(leaf_port(3), host(3), SENT + 0.2 * LINE / 8, LATE)
-    fabric.set("queue_peak_bytes", leaf_port(3), 4e6, LATE)
+    for place, mark in enumerate(marks):
+        fabric.set("queue_peak_bytes", leaf_port(3), mark, slice(20 + place, 21 + place))
+    return fabric
+
+
+def test_a_deep_queue_shows_it_too() -> None:
+    fabric = marked(1e3, 4e6, 5e6, 4.5e6)
     assert [found.culprit for found in detect(fabric.window())] == [NODE_3]
+
+
+def test_a_mark_that_stands_tells_of_an_old_burst() -> None:
+    """Nothing has reset it since: it says nothing about now."""
+    fabric = marked()
+    fabric.set("queue_peak_bytes", leaf_port(3), 4e6, slice(0, None))
+    assert detect(fabric.window()) == []
+
+
+def test_a_watermark_is_evidence_as_fine_as_it_was_read() -> None:
+    fabric = marked(1e3, 4e6, 5e6, 4.5e6)
+    event = Event(
+        kind="queue_burst",
+        time_ns=START_NS + 22 * STEP_NS,
+        labels={"host": "leaf-0", "device": "leaf-0", "port": "4"},
+        attributes={"queue": "3", "peak_bytes": "5000000", "milliseconds": "10000"},
+    )
+    odd = Event(
+        kind="queue_burst",
+        time_ns=START_NS + 22 * STEP_NS,
+        labels=event.labels,
+        attributes={"peak_bytes": "much", "milliseconds": "nan"},
+    )
+    fabric.events = [event, odd]
+    (found,) = detect(fabric.window())
+    (told,) = [each for each in found.evidence if each.metric.endswith("queue_peak_bytes")]
+    assert "5.0 MB stood in the queue of leaf-0 port 4 at some moment within 10 s" in told.text
+    assert (told.value, told.unit) == (5e6, "bytes")
+
+
+def sampled(talkers: str, **attributes: str) -> Event:
+    return Event(
+        kind="port_talkers",
+        time_ns=START_NS + 22 * STEP_NS,
+        labels={"host": "leaf-0", "device": "leaf-0", "port": "4"},
+        attributes={"talkers": talkers, **attributes},
+    )
+
+
+def test_who_sends_to_the_port_is_shown_beside_and_changes_nothing() -> None:
+    fabric = marked(1e3, 4e6, 5e6, 4.5e6)
+    (before,) = detect(fabric.window())
+    pairs = "192.0.2.2>192.0.2.9=41 192.0.2.8>192.0.2.9=39"
+    fabric.events = [sampled(pairs, hosts="192.0.2.2=storage-1")]
+    (found,) = detect(fabric.window())
+    (told,) = [each for each in found.evidence if each not in before.evidence]
+    assert told.text == (
+        "by sampled packets, what leaf-0 port 4 sends comes from "
+        "storage-1 (192.0.2.2) 41 %, 192.0.2.8 39 %"
+    )
+    assert (found.culprit, found.strength) == (before.culprit, before.strength)
+
+
+@pytest.mark.parametrize("talkers", ["", "nonsense", "a>b=x", "x" * 99 + ">b=1", ">=5"])
+def test_talkers_that_are_none_show_nothing(talkers: str) -> None:
+    fabric = marked(1e3, 4e6, 5e6, 4.5e6)
+    (before,) = detect(fabric.window())
+    fabric.events = [sampled(talkers)]
+    assert [each.evidence for each in detect(fabric.window())] == [before.evidence]
+
+
+def test_who_sends_is_no_evidence_by_itself() -> None:
+    fabric = SmallFabric()
+    fabric.events = [sampled("192.0.2.2>192.0.2.9=99")]
+    window = fabric.window()
+    assert detect(window) == []
+    assert congestion.detect(window) == []
 
 
 def test_one_weak_reading_is_not_enough_and_one_whole_clear_one_is() -> None:

@@ -11,7 +11,12 @@ import pytest
 import yaml
 
 from alerts.rulebook.file import parse_rules
-from alerts.rulebook.inhibit import JOB_THEMES, MACHINE_THEMES, NETWORK_THEMES
+from alerts.rulebook.inhibit import (
+    JOB_THEMES,
+    MACHINE_THEMES,
+    NETWORK_THEMES,
+    STORAGE_THEMES,
+)
 from alerts.rulebook.knobs import default_knobs, fill, fill_pack, pack_templates, turn, used_in
 from alerts.rulebook.model import Rule
 from api.promql.parse import parse_query
@@ -21,10 +26,13 @@ from tests.conftest import Golden
 
 ROOT = Path(__file__).parents[3]
 RUNBOOKS = ROOT / "docs" / "runbooks"
-THEMES = {*NETWORK_THEMES, *MACHINE_THEMES, *JOB_THEMES, "incidents", "self"}
+THEMES = {
+    *(*NETWORK_THEMES, *MACHINE_THEMES, *JOB_THEMES, *STORAGE_THEMES),
+    *("clocks", "infiniband", "incidents", "probes", "self"),
+}
 SEVERITIES = {"critical", "warning", "info", "none"}
 OWNERS = {"network", "compute", "platform"}
-SCOPES = {"port", "nic", "switch", "host", "gpu", "rank", "job", "service", "incident"}
+SCOPES = {"port", "nic", "switch", "host", "gpu", "rank", "job", "service", "incident", "storage"}
 KINDS = ("fires", "not just below", "resolves", "counter reset", "missing scrapes")
 SECTIONS = ("## What it means", "## Confirm it by hand", "## What to do", "## Silence it")
 

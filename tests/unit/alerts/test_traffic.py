@@ -5,6 +5,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from alerts.signals.ladder import ring_orders
 from alerts.traffic import flows as flows_module
 from alerts.traffic.balance import balance_of, gini_of
 from alerts.traffic.flows import (
@@ -18,7 +19,14 @@ from alerts.traffic.flows import (
     paired,
     traffic_of,
 )
-from alerts.traffic.matrix import Cells, check_of, matrix_of, misfit, sent_and_received
+from alerts.traffic.matrix import (
+    Cells,
+    check_of,
+    handed_up,
+    matrix_of,
+    misfit,
+    sent_and_received,
+)
 from alerts.traffic.places import By, Places, places_of
 from alerts.traffic.rhythm import Odd, Sent, rhythm_of
 from alerts.window.columns import Floats
@@ -151,6 +159,78 @@ def test_without_a_word_on_the_algorithm_small_all_reduces_are_trees_and_that_is
     assert ("2", "0") in table_of(forced, places)
     assert small.assumptions == large.assumptions == [Assumption.ALGORITHM_BY_SIZE]
     assert forced.assumptions == [Assumption.ALGORITHM_BY_COUNTERS]
+
+
+# Where switches add up ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["collnet_direct", "collnetchain", "nvls"])
+def test_what_switches_add_up_goes_up_once_and_from_no_rank_to_another(algorithm: str) -> None:
+    places = places_of(ranks_on(3, 2))
+    traffic = traffic_of(
+        [sums("all_reduce", 6, algorithm=algorithm)], NOTHING, group(6, trees=[{0: None}]), places
+    )
+    assert table_of(traffic, places) == {}
+    # Each host hands the message up once: half by each of its two NICs.
+    assert traffic.up_bytes.tolist() == pytest.approx([SIZE * COUNT / 2] * 6)
+    assert handed_up(traffic.up_bytes, places).tolist() == pytest.approx([SIZE * COUNT / 2] * 6)
+    assert traffic.unplaced_bytes == 0
+    assert traffic.assumptions == [Assumption.REDUCED_IN_SWITCHES]
+
+
+def test_nvls_within_one_host_leaves_it_by_no_nic() -> None:
+    places = places_of(ranks_on(1, 4))
+    traffic = traffic_of([sums("all_reduce", 4, algorithm="nvls")], NOTHING, group(4), places)
+    assert table_of(traffic, places) == {}
+    assert traffic.up_bytes.sum() == traffic.unplaced_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("operation", "algorithm"),
+    [
+        ("all_reduce", "nvls_tree"),
+        ("all_gather", "pat"),
+        ("reduce_scatter", "collnet_direct"),
+        ("all_gather", "an algorithm of 2031"),
+    ],
+)
+def test_an_algorithm_without_a_model_is_no_ring(operation: str, algorithm: str) -> None:
+    places = places_of(ranks_on(4, 1))
+    traffic = traffic_of([sums(operation, 4, algorithm=algorithm)], NOTHING, group(4), places)
+    ring = traffic_of([sums(operation, 4, algorithm="ring")], NOTHING, group(4), places)
+    assert table_of(traffic, places) == {}
+    assert traffic.unplaced_bytes == pytest.approx(sum(table_of(ring, places).values()))
+    assert traffic.assumptions == [Assumption.NOT_MODELLED]
+
+
+def test_a_communicator_with_collnet_whose_records_name_no_algorithm_is_not_placed() -> None:
+    places = places_of(ranks_on(4, 1))
+    wired = group(4, trees=list(TREES), is_in_network=True)
+    said = traffic_of([sums("all_reduce", 4, algorithm="ring")], NOTHING, wired, places)
+    assert len(table_of(said, places)) == 4
+    for is_tree in (None, False, True):
+        silent = traffic_of([sums("all_reduce", 4)], NOTHING, wired, places, is_tree=is_tree)
+        assert table_of(silent, places) == {}
+        assert silent.unplaced_bytes > 0
+        assert Assumption.NOT_MODELLED in silent.assumptions
+
+
+def test_nothing_goes_up_where_the_host_of_a_rank_is_not_known() -> None:
+    ranks = ranks_on(2, 2)
+    del ranks[3]
+    places = places_of(ranks)
+    traffic = traffic_of(
+        [sums("all_reduce", 4, algorithm="collnet_direct")], NOTHING, group(4), places
+    )
+    assert traffic.up_bytes.sum() == 0
+    assert traffic.unplaced_bytes > 0
+    assert traffic.assumptions == [Assumption.NOT_MODELLED]
+
+
+def test_ranks_behind_a_switch_that_adds_up_are_no_neighbours() -> None:
+    """Detectors vote over what lies between ring neighbours: here nothing does."""
+    assert len(ring_orders(group(4)["c"], 4)) == 1
+    assert ring_orders(group(4, is_in_network=True)["c"], 4) == []
 
 
 def test_an_all_to_all_is_a_block_that_stays_on_rails() -> None:

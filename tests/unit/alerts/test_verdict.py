@@ -6,7 +6,7 @@ import pytest
 
 from alerts.finding import Finding, Suspect
 from alerts.judge.confidence import confidence
-from alerts.judge.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge
+from alerts.judge.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge, lasts_with
 from alerts.window.columns import Operations
 from alerts.window.model import Window
 from collector.contract.units import NS
@@ -111,6 +111,35 @@ def test_of_several_findings_on_one_way_the_one_nearest_to_the_root_stands(windo
 def test_what_happens_to_hosts_without_a_job_is_no_verdict(window: Window) -> None:
     assert judge(window, [found(window, Cause.LINK_FLAP, nic(7), reason=Reason.CABLE)]) == []
     assert judge(window, [found(window, Cause.LINK_FLAP, nic(3), reason=Reason.CABLE)]) != []
+
+
+def test_what_begins_between_two_jobs_is_no_verdict(window: Window) -> None:
+    flap = found(window, Cause.LINK_FLAP, nic(3), reason=Reason.CABLE)
+    idle = msgspec.structs.replace(window, jobs=(), jobs_ended_ns=flap.since_ns - 120 * NS)
+    assert judge(idle, [flap]) == []
+    held_up = msgspec.structs.replace(idle, jobs_ended_ns=flap.since_ns + NS)
+    assert judge(held_up, [flap]) != [], "it began while a job ran"
+    unknown = msgspec.structs.replace(idle, jobs_ended_ns=None)
+    assert judge(unknown, [flap]) != [], "no job was ever seen here"
+
+
+@pytest.mark.parametrize(
+    ("since_s", "last_s", "is_one"),
+    [(0, 60, True), (0, 32, True), (38, 60, True), (45, 55, False), (0, 15, False)],
+    ids=["all of it", "most of it", "a good part and still", "a moment ago", "long over"],
+)
+def test_a_slight_lateness_needs_a_reason_that_lasts(
+    window: Window, since_s: int, last_s: int, *, is_one: bool
+) -> None:
+    start = window.to_ns - 60 * NS
+
+    def lasting(finding: Finding, since: int, last: int) -> Finding:
+        since_ns, last_ns = start + since * NS, start + last * NS
+        return msgspec.structs.replace(finding, since_ns=since_ns, last_ns=last_ns)
+
+    late = found(window, Cause.STRAGGLER, Culprit(job=JOB, host="node3"), job=JOB)
+    loader = found(window, Cause.STRAGGLER, Culprit(host="node3"), reason=Reason.DATA_LOADING)
+    assert lasts_with(lasting(loader, since_s, last_s), lasting(late, 0, 60)) is is_one
 
 
 def test_a_port_far_from_the_slow_bytes_explains_nothing(window: Window) -> None:

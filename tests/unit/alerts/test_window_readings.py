@@ -40,4 +40,7 @@ def test_windows_have_what_the_catalog_says_and_nothing_else() -> None:
 
 def test_a_label_splits_a_reading_and_other_kinds_keep_their_name() -> None:
     split = {choice.reading: choice.split for choice in things.HOSTS.choices if choice.split}
+    for prefix, label in (("mount_", "storage"), ("clock_", "by"), ("probe_", "to")):
+        own = {name for name in split if name.startswith(prefix)}
+        assert {split.pop(name) for name in own} == {label}
     assert split == {"cpu_seconds_total": "mode", "step_phase_seconds_total": "phase"}

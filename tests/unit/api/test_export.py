@@ -1,5 +1,8 @@
 """The export's pieces: numbers that JSON does not have, and bounds that speak."""
 
+import csv
+import io
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -7,8 +10,11 @@ import pytest
 from api.base.errors import Problem
 from api.data.export import (
     Chunk,
+    CsvWriter,
+    Pieces,
     check_bound,
     encode_arrow,
+    encode_csv,
     encode_json,
     encode_ndjson,
     encode_parquet,
@@ -59,6 +65,28 @@ def test_parquet_files_hold_all_chunks_and_may_be_empty() -> None:
     assert (empty.num_rows, empty.column_names) == (0, ["series", "labels", "time", "value"])
 
 
+def test_csv_has_a_sample_a_line_and_no_text_that_a_spreadsheet_runs() -> None:
+    hostile = Chunk(
+        {1: {"__name__": "m", "n": '=1+"2"'}},
+        *(pa.chunked_array([pa.array([one], kind)]) for one, kind in (
+            (1, pa.uint64()), (10, pa.int64()), (float("nan"), pa.float64())
+        )),
+    )  # fmt: skip
+    made = [chunk((1, 10, 0.5), (2, 20, 1e300)), hostile]
+    rows = list(csv.reader(io.StringIO(b"".join(encode_csv(iter(made))).decode())))
+    assert rows[0] == ["series", "labels", "time", "value"]
+    assert rows[1:3] == [
+        ["1", '{"__name__":"m","n":"1"}', "1970-01-01 00:00:00.010Z", "0.5"],
+        ["2", '{"__name__":"m","n":"2"}', "1970-01-01 00:00:00.020Z", "1e+300"],
+    ]
+    assert rows[3][3] == "nan"
+    assert b"".join(encode_csv(iter([]))) == b'"series","labels","time","value"\n'
+    sink = Pieces()
+    with CsvWriter(sink, pa.schema([("host", pa.string())])) as writer:
+        writer.write_batch(pa.record_batch([pa.array(["=cmd()", None, "a=b"])], names=["host"]))
+    assert sink.take() == b'"host"\n"\'=cmd()"\n\n"a=b"\n'
+
+
 def test_what_is_no_number_in_json_is_text() -> None:
     assert [number_text(float(text)) for text in ("nan", "inf", "-inf")] == ["NaN", "+Inf", "-Inf"]
 
@@ -78,6 +106,7 @@ def test_a_bound_names_itself() -> None:
         ("*/*", ExportFormat.JSON),
         ("application/x-ndjson", ExportFormat.NDJSON),
         ("text/html,APPLICATION/X-NDJSON;q=0.5", ExportFormat.NDJSON),
+        ("text/csv", ExportFormat.CSV),
         ("application/vnd.apache.arrow.stream", ExportFormat.ARROW),
         ("application/vnd.apache.parquet", ExportFormat.PARQUET),
     ],

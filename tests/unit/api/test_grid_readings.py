@@ -6,21 +6,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from alerts.window.model import Grid
 from api.base.quarantine import Quarantine
+from api.data.store.rings import Rings
+from api.data.store.rings import Samples as Added
 from api.jobs.correlate.readings import (
     Choice,
     GridReader,
     Samples,
     Target,
+    gathered,
     joined,
     on_grid,
+    part_of,
     to_samples,
 )
 from collector.contract.identity import metric_id
 from collector.contract.units import NS
 from tests.stands.memory import nothing_held
+from tests.tools.cut import CUT
 
 GRID = Grid(1_000 * NS, 5 * NS, 6)
 """From 1000 s to 1030 s."""
@@ -219,3 +226,131 @@ def test_a_split_label_makes_readings_of_its_own() -> None:
 def test_no_samples_at_all_are_no_parts() -> None:
     reader = GridReader(Told({}, {}))  # type: ignore[arg-type]
     assert reader.parts(PORTS, reader.ask((PORTS,), GRID)) == []
+
+
+DEPTH = "fabric_port_queue_depth_bytes"
+PAUSES = "fabric_port_receive_pause_frames_total"
+
+
+def read_all(told: Told, target: Target) -> dict[str, list[float]]:
+    """The cells of each reading, of the one thing that there is."""
+    reader = GridReader(told)  # type: ignore[arg-type]
+    samples = reader.ask((target,), GRID)
+    parts = reader.parts(target, samples)
+    known = reader.known(target)
+    readings, _ = gathered(known, parts, samples, np.zeros(len(known.keys), dtype=np.int64), 1)
+    return {name: list(found.values[0]) for name, found in readings.items()}
+
+
+def test_what_two_exporters_tell_of_one_port_is_counted_once() -> None:
+    """Our poller and the switch itself, and two names of one counter in one export."""
+    theirs = {"host": "leaf1", "interface": "swp1"}
+    ours = {"host": "leaf1", "device": "leaf1", "port": "swp1"}
+    moves: Points = [(1000, 0.0), (1005, 50.0), (1010, 100.0)]
+    target = Target((Choice("fabric_port_receive_bytes_total", "bytes"),), PORTS.keys)
+    names = ("nvswitch_interface_if_in_octets", "nvswitch_interface_ether_stats_octets")
+    pushed = {(name, number): moves for number, name in enumerate(names, start=1)}
+    words = {number: (name, theirs) for number, name in enumerate(names, start=1)}
+    wanted = [10.0, 10.0]
+    assert read_all(Told(pushed, words), target)["bytes"][:2] == wanted
+    own = "fabric_port_receive_bytes_total"
+    both = Told({**pushed, (own, 9): moves}, {**words, 9: (own, ours)})
+    assert read_all(both, target)["bytes"][:2] == wanted
+
+
+def test_where_the_first_exporter_has_a_gap_the_next_one_fills_it() -> None:
+    own, theirs = "fabric_port_transmit_bytes_total", "nvswitch_interface_if_out_octets"
+    labels = {1: (own, {"host": "a", "device": "a", "port": "p"})}
+    labels[2] = (theirs, {"host": "a", "interface": "p"})
+    told = Told({(own, 1): MOVES, (theirs, 2): [(1000, 0.0), (1005, 10.0), (1010, 40.0)]}, labels)
+    target = Target((Choice(own, "bytes"),), PORTS.keys)
+    assert same(read_all(told, target)["bytes"][:2], [2.0, 6.0])
+
+
+def test_priorities_of_two_exporters_are_still_added_up() -> None:
+    theirs = "nvswitch_interface_sp_rx_pause"
+    told = Told(
+        {(theirs, 1): MOVES, (theirs, 2): MOVES, (PAUSES, 3): MOVES},
+        {
+            1: (theirs, {"host": "a", "interface": "p", "sp": "3"}),
+            2: (theirs, {"host": "a", "interface": "p", "sp": "4"}),
+            3: (PAUSES, {"host": "a", "device": "a", "port": "p", "priority": "global"}),
+        },
+    )
+    assert read_all(told, Target((Choice(PAUSES, "pauses"),), PORTS.keys))["pauses"][0] == 6.0
+
+
+def test_a_peak_within_a_cell_is_kept_where_the_catalog_asks_for_it() -> None:
+    """High-frequency telemetry: full for a few milliseconds, empty when the cell ends."""
+    points: Points = [(1001.0, 0.0), (1002.0, 5e6), (1002.003, 0.0), (1004.0, 0.0), (1009.0, 1.0)]
+    told = Told({(DEPTH, 1): points}, {1: (DEPTH, PLACE | {"queue": "3"})})
+    target = Target((Choice(DEPTH, "depth", is_max=True, is_peak=True),), PORTS.keys)
+    assert read_all(told, target)["depth"][:2] == [5e6, 1.0]
+    last = Target((Choice(DEPTH, "depth", is_max=True),), PORTS.keys)
+    assert read_all(told, last)["depth"][:2] == [0.0, 1.0]
+
+
+# Rings in memory: what stands still is not looked at reading by reading ---------------------------
+
+EPOCH_MS = 1_000_000
+READINGS = st.lists(
+    st.tuples(
+        st.integers(1, 3),  # series
+        st.integers(1, 90),  # second
+        st.sampled_from([0.0, 0.0, 0.0, 1.0, 2.5, np.nan, np.inf]),
+    ),
+    max_size=60,
+)
+
+
+@given(commits=st.lists(READINGS, max_size=6), read_between=st.booleans())
+@settings(max_examples=CUT.examples(500), deadline=None)
+def test_series_in_memory_are_what_their_readings_say(
+    commits: list[list[tuple[int, int, float]]], *, read_between: bool
+) -> None:
+    """Readings late, twice, of no number, and more than a ring has room for."""
+    rings = Rings(10, EPOCH_MS)
+    told: dict[int, dict[int, float]] = {}
+    for commit in commits:
+        columns = zip(*commit, strict=True) if commit else ((), (), ())
+        series, second, value = (np.array(one) for one in columns)
+        metric = np.full(len(series), 7, np.uint32)
+        time_ms = EPOCH_MS + 1000 * second.astype(np.int64)
+        rings.add(
+            Added(metric, series.astype(np.uint64), time_ms, value.astype(np.float64)),
+            lambda _, last: last >= 0,
+        )
+        for one, at, what in commit:
+            told.setdefault(one, {})[EPOCH_MS + 1000 * at] = what
+        if read_between:
+            rings.copy(rings.of_metric(7))  # puts what came late in order
+    from_ms, to_ms = EPOCH_MS + 30_000, EPOCH_MS + 80_000
+    held = rings.copy(rings.of_metric(7))
+    found = part_of(held, GRID, from_ms, to_ms)
+    kept = {
+        one: {at: what for at, what in own.items() if from_ms < at <= to_ms and np.isfinite(what)}
+        for one, own in told.items()
+    }
+    kept = {one: own for one, own in kept.items() if own}
+    if not rings.is_whole(rings.of_metric(7), from_ms):
+        return  # more than a ring has room for: then the store is asked
+    assert found.series.tolist() == sorted(kept)
+    for row, own in enumerate(kept[one] for one in sorted(kept)):
+        points = slice(found.start[row], found.start[row + 1])
+        assert (found.first_ms[row], found.last_ms[row]) == (min(own), max(own))
+        assert found.lowest[row] == min(own.values())
+        assert found.is_still[row] == (min(own.values()) == max(own.values()))
+        seen = dict(zip(found.time_ms[points].tolist(), found.value[points].tolist(), strict=True))
+        assert seen == ({} if found.is_still[row] else dict(sorted(own.items())))
+
+
+def test_a_series_that_stands_still_is_known_without_its_readings() -> None:
+    """What costs least is most of what is read: error counters of a healthy fabric."""
+    rings = Rings(10, EPOCH_MS)
+    for second in range(1, 41):
+        values = np.array([5.0, float(second)])
+        time_ms = np.full(2, EPOCH_MS + 1000 * second)
+        ids = np.array([1, 2], np.uint64)
+        rings.add(Added(np.full(2, 7, np.uint32), ids, time_ms, values), lambda _, last: last >= 0)
+    held = rings.copy(rings.of_metric(7))
+    assert held.is_still(EPOCH_MS + 20_000).tolist() == [True, False]

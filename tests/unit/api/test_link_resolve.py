@@ -251,3 +251,28 @@ def test_what_is_no_mac(text: str) -> None:
 def test_addresses_have_no_short_name() -> None:
     assert short_name("10.1.2.3") == "10.1.2.3"
     assert short_name("fd00::1.2.3.4") == "fd00::1.2.3.4"
+
+
+# --- where no host has an agent ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("peer", "port"),
+    [
+        # lldpd on a host: the address as identifier, the interface as description
+        ({"peer_port_id": MAC, "peer_port": "eth2"}, PortId("node-9", "eth2", "1")),
+        # a switch: its port's name is the identifier
+        (
+            {"peer_port_id": "Ethernet8", "peer_port": "to leaf"},
+            PortId("node-9", "node-9", "to leaf"),
+        ),
+        # an address and no name: nothing tells which of the two it is
+        ({"peer_port_id": MAC, "peer_port": MAC}, PortId("node-9", "node-9", MAC)),
+    ],
+)
+def test_an_unknown_node_that_gives_an_address_is_a_machine(
+    peer: dict[str, str], port: PortId
+) -> None:
+    found = resolve([end(LEAF_PORT, peer_name="node-9", **peer)], PORTS[3:], (), SWITCHES)
+    assert [link.id for link in found.links] == [LinkId.between(LEAF_PORT, port)]
+    assert [(node.name, node.kind) for node in found.unknown] == [("node-9", NodeKind.UNKNOWN)]

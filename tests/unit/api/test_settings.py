@@ -92,7 +92,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"listen": "9700"}, "write HOST:PORT"),
         ({"listen": ":9700"}, "write HOST:PORT"),
         ({"listen": "127.0.0.1:"}, "write HOST:PORT"),
-        ({"listen": "127.0.0.1:65536"}, "write HOST:PORT"),
+        ({"listen": "127.0.0.1:65536"}, "a port is 0 to 65535"),
         ({"listen": "127.0.0.1:x"}, "write HOST:PORT"),
         ({"listen": "127.0.0.1:²"}, "write HOST:PORT"),
         ({"otlp_grpc_listen": "4317"}, "otlp_grpc_listen is '4317'; write HOST:PORT"),

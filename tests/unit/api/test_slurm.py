@@ -79,7 +79,7 @@ def commands(
 
 
 def test_no_more_than_the_share_is_drained() -> None:
-    listed = b"n1|drained|fabricscope:a1 x\nn2|idle|none\nn3|idle|none\nn4|idle|none\n"
+    listed = b"n1|idle+drain|fabricscope:a1 x|\nn2|idle|none|\nn3|idle|none|\nn4|idle|none|\n"
     standing = [wanted(f"n{number}", f"a{number}") for number in range(1, 5)]
     found = plan(standing, parse_sinfo(listed), {}, share_max=0.5)
     assert [change.node for change in found.changes] == ["n2"]
@@ -90,9 +90,10 @@ def test_no_more_than_the_share_is_drained() -> None:
 
 
 def test_what_sinfo_lists_is_read() -> None:
-    text = b"n1|drained*|fabricscope:a1 slow | link\nn1|drained*|x\nn2|mixed-|none\n\nn3|down$|\n"
+    text = b"n1|idle+drain|fabricscope:a1 slow | link|\nn1|idle+drain|x|\nn2|mixed|none|\n\n"
+    text += b"n3|down||\n"
     nodes = parse_sinfo(text)
-    assert nodes["n1"] == Node("n1", "drained", "x"), "the last partition's line"
+    assert nodes["n1"] == Node("n1", "idle+drain", "x"), "the last partition's line"
     assert (nodes["n2"].state, nodes["n2"].reason, nodes["n2"].is_drained) == ("mixed", "", False)
     assert nodes["n3"].is_away
     assert parse_sinfo(text.split(b"\n")[0])["n1"].reason == "fabricscope:a1 slow | link"
@@ -108,24 +109,55 @@ def test_what_is_no_list_of_nodes_is_named(text: bytes) -> None:
 
 def test_a_held_node_is_drained_once() -> None:
     drain = [["NodeName=n1", "State=DRAIN", "Reason=fabricscope:a1 slow_link (nic)"]]
-    assert commands(b"n1|idle|none", wanted("n1")) == drain
-    assert commands(b"n1|allocated|none", wanted("n1")) == drain
-    assert commands(b"n1|draining|fabricscope:a1 x", wanted("n1")) == []
-    assert commands(b"n1|down|fabricscope:a1 x", wanted("n1")) == []
-    assert commands(b"n1|drained|fabricscope:a0 x", wanted("n1")) == drain, "another action now"
-    assert commands(b"n1|drained|bad fan", wanted("n1")) == []
-    assert commands(b"n2|idle|none", wanted("n1")) == []
+    assert commands(b"n1|idle|none|", wanted("n1")) == drain
+    assert commands(b"n1|allocated|none|", wanted("n1")) == drain
+    assert commands(b"n1|allocated+drain|fabricscope:a1 x|", wanted("n1")) == []
+    assert commands(b"n1|down|fabricscope:a1 x|", wanted("n1")) == []
+    again = commands(b"n1|idle+drain|fabricscope:a0 x|", wanted("n1"))
+    assert again == drain, "another action now"
+    assert commands(b"n1|idle+drain|bad fan|", wanted("n1")) == []
+    assert commands(b"n2|idle|none|", wanted("n1")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        # As sinfo of Slurm 22.05 lists them: tests/conformance/test_slurm_daemons.py.
+        (b"n1|idle+drain|bad fan|", "drained by another already: bad fan"),
+        (b"n1|down|bad fan|", "taken away by another already: bad fan"),
+        (b"n1|idle+reboot_requested|kernel|", "taken away by another already: kernel"),
+        (b"n1|down+drain+reboot_issued|Reboot ASAP|", "drained by another already: Reboot ASAP"),
+        (b"n1|idle+drain+invalid_reg|Low memory|", "drained by another already: Low memory"),
+    ],
+)
+def test_what_another_has_taken_away_keeps_its_reason(line: bytes, words: str) -> None:
+    found = plan([wanted("n1")], parse_sinfo(line), {})
+    assert found.changes == []
+    assert [each.words for each in found.reports] == [f"n1: {words}"]
+
+
+@pytest.mark.parametrize("reason", [b"", b"Not responding", b"Node unexpectedly rebooted"])
+def test_a_node_that_slurm_would_put_back_to_work_is_drained(reason: bytes) -> None:
+    line = b"n1|down+not_responding|" + reason + b"|"
+    assert [words[1] for words in commands(line, wanted("n1"))] == ["State=DRAIN"]
+
+
+def test_a_node_that_is_rebooted_is_neither_drained_again_nor_given_back() -> None:
+    line = b"n1|down+drain+reboot_issued|fabricscope:a1 x : reboot issued|"
+    assert commands(line, wanted("n1")) == []
+    assert commands(line, ended={"a1": True}) == []
+    assert commands(line.replace(b"+reboot_issued", b""), ended={"a1": True}) != []
 
 
 def test_a_node_is_given_back_only_if_its_very_action_is_over() -> None:
-    ours = b"n1|drained|fabricscope:a1 x"
+    ours = b"n1|idle+drain|fabricscope:a1 x|"
     assert commands(ours, ended={"a1": True}) == [["NodeName=n1", "State=UNDRAIN"]]
     assert commands(ours, ended={"a1": False}) == []
     assert commands(ours, ended={"a2": True}) == []
     assert commands(ours) == []
-    assert commands(b"n1|drained|fabricscope: by hand", ended={"a1": True}) == []
-    assert commands(b"n1|drained|bad fan", ended={"": True, "a1": True}) == []
-    assert commands(b"n1|down|fabricscope:a1 x", ended={"a1": True}) == []
+    assert commands(b"n1|idle+drain|fabricscope: by hand|", ended={"a1": True}) == []
+    assert commands(b"n1|idle+drain|bad fan|", ended={"": True, "a1": True}) == []
+    assert commands(b"n1|down|fabricscope:a1 x|", ended={"a1": True}) == []
     assert commands(ours, wanted("n1"), ended={"a1": True}) == []
 
 
@@ -154,10 +186,13 @@ def test_a_job_is_what_its_environment_says() -> None:
             "SLURM_ARRAY_TASK_ID": "3",
             "SLURM_JOB_NODELIST": "n[1-2]",
             "SLURM_JOB_NAME": "x" * 500,
+            "SLURM_JOB_ACCOUNT": "(null)",
+            "SLURM_JOB_RESTART_COUNT": "2",
         },
         now,
     )
     assert (said["id"], said["hosts"], len(said["name"])) == ("10_3", ["n1", "n2"], 200)
+    assert said["attributes"] == {"restarts": "2"}, "Slurm writes (null) where it has no account"
     for environment in ({}, {"SLURM_JOB_ID": "../x"}, {"SLURM_JOB_ID": ""}):
         with pytest.raises(ParseError, match="SLURM_JOB_ID"):
             job_id(environment)

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 
 from alerts.window.columns import Records
-from alerts.window.steps import find_period, infer_steps
+from alerts.window.steps import find_period, infer_bounds, infer_steps, measure_steps, to_work
 from tests.worlds.collectives import make_records
 
 MS = 1_000_000
@@ -105,3 +105,12 @@ def test_the_program_s_order_counts_where_kernels_overlap() -> None:
         exit_ns=records.exit_ns + moved,
     )
     assert len(infer_steps(overlapping, JOB_RANK)) == 100
+
+
+def test_of_no_steps_none_is_measured() -> None:
+    """A piece of time in which no step ends."""
+    work = to_work(make_records(), JOB_RANK)
+    bounds = infer_bounds(work)
+    assert bounds is not None
+    assert len(measure_steps(work, bounds)) == len(np.unique(bounds.number))
+    assert measure_steps(work, bounds.select(slice(0))) == []

@@ -70,6 +70,20 @@ def test_once_with_a_broken_source_prints_the_rest_and_exits_1(
     [
         (["agnet"], "unknown verb 'agnet'; did you mean 'agent'?"),
         (["--verison"], "unknown option '--verison'; did you mean '--version'?"),
+        (
+            ["agent", "--onse"],
+            "unknown option '--onse'; did you mean '--once'? Try fabricscope agent --help",
+        ),
+        (["agent", "--log-levl=info"], "unknown option '--log-levl'; did you mean '--log-level'?"),
+        (["agent", "now"], "'now' is one word too many. Try fabricscope agent --help"),
+        (
+            ["token", "create", "x", "--scope", "read", "--requests-per-secnd", "3"],
+            "did you mean '--requests-per-second'? Try fabricscope token create --help",
+        ),
+        (["token", "lst"], "unknown value 'lst'; did you mean 'list'?"),
+        (["init", "servce"], "unknown value 'servce'; did you mean 'service'?"),
+        (["demo", "--hosts", "9"], "argument --hosts: invalid choice: 9 (choose from 32, 16, 8)"),
+        (["diagnose"], "required: PATH. Try fabricscope diagnose --help"),
         (["agent", "--root", "/nowhere"], "--root /nowhere: there is no such folder"),
         (["agent", "--config", "/nowhere.toml"], "/nowhere.toml: No such file or directory"),
         (["agent", "--flush-seconds", "x"], "command line: flush_seconds = 'x'"),

@@ -293,3 +293,77 @@ def test_warnings_are_counted_and_an_old_communicator_is_named(tmp_path: Path) -
         assert values["fabric_job_nccl_warnings_total"] == 2
         (missing,) = [each for each in found if isinstance(each, Missing)]
         assert "without commId" in missing.detail
+
+
+# --- switches that add up ------------------------------------------------------------------------
+
+CHANNELS = "16 coll channels, 16 collnet channels, 0 nvls channels, 16 p2p channels"
+"""NCCL from 2.19 on prints the number of all channels as that of collnet's (`src/init.cc`)."""
+
+
+def in_network(*messages: str, nodes: int = 2) -> dict[str, bool]:
+    """Whether each communicator is marked; the second one is of another process."""
+    counted = f"comm 0x1 rank 0 nRanks 4 nNodes {nodes} localRanks 1 localRank 0 MNNVL 0"
+    found = attributes(
+        parse(
+            line(init("0x1", "START", "0xaa")),
+            line(counted),
+            line(init("0x1", "COMPLETE", "0xaa")),
+            line(init("0x9", "START", "0xbb"), pid=8),
+            line(init("0x9", "COMPLETE", "0xbb"), pid=8),
+            *(line(message) for message in messages),
+        )
+    )
+    return {name: each.get("in_network") == "1" for name, each in found.items()}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        # NCCL 2.28 and 2.11: src/transport/coll_net.cc
+        "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA",
+        "CollNet 03 : 0 [receive] via COLLNET/SHARP/1",
+        # NCCL 2.7
+        "Coll 00 : 0 [send] via COLLNET/SHARP/0",
+        # NCCL 2.28 and later with NCCL_DEBUG_SUBSYS=TUNING: src/enqueue.cc
+        "AllReduce: 4194304 Bytes -> Algo CollNetDirect proto Simple channel{Lo..Hi}={0..7}",
+        "AllReduce: 64 Bytes -> Algo COLLNET_CHAIN proto SIMPLE channel{Lo..Hi}={0..7} comm 0x1",
+        "AllReduce: 4194304 Bytes -> Algo NVLS proto Simple channel{Lo..Hi}={0..7}",
+    ],
+)
+def test_a_connection_to_a_switch_that_adds_up_marks_its_communicator(message: str) -> None:
+    assert in_network(CHANNELS, message) == {"0xaa": True, "0xbb": False}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        CHANNELS,
+        "CollNet plugin loaded",
+        "CollNet 00/0 : 3 [send] via COLLNET/SHARP/0",  # a rank that this process has not
+        "AllReduce: 4194304 Bytes -> Algo Ring proto Simple channel{Lo..Hi}={0..7}",
+        "AllReduce: 4194304 Bytes -> Algo NVLSTree proto Simple channel{Lo..Hi}={0..7}",
+        "AllReduce: 64 Bytes -> Algo COLLNET_CHAIN proto SIMPLE channel{Lo..Hi}={0..7} comm 0x7",
+    ],
+)
+def test_other_lines_mark_none(message: str) -> None:
+    assert in_network(message) == {"0xaa": False, "0xbb": False}
+
+
+def test_nvls_on_one_host_is_the_nvswitch() -> None:
+    choice = "AllReduce: 4194304 Bytes -> Algo NVLS proto Simple channel{Lo..Hi}={0..7}"
+    assert not in_network(choice, nodes=1)["0xaa"]
+
+
+def test_a_choice_that_names_no_communicator_marks_none_of_several() -> None:
+    found = attributes(
+        parse(
+            *(
+                line(init(pointer, end, identity))
+                for pointer, identity in (("0x1", "0xaa"), ("0x2", "0xbb"))
+                for end in ("START", "COMPLETE")
+            ),
+            line("AllReduce: 64 Bytes -> Algo CollNetChain proto Simple channel{Lo..Hi}={0..0}"),
+        )
+    )
+    assert not any("in_network" in each for each in found.values())

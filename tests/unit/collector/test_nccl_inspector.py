@@ -407,3 +407,20 @@ def test_a_stale_file_is_not_reported(job: Job) -> None:
 )
 def test_what_is_no_number_is_passed_over(text: bytes) -> None:
     assert parse_prom(text, "GPU-0") == []
+
+
+def test_the_first_operation_that_switches_add_up_marks_its_communicator_once() -> None:
+    def said(sequence: int, algorithm: str, nodes: int) -> bytes:
+        line = json.loads(a_line(sequence))
+        line["header"]["nnodes"] = nodes
+        line["coll_perf"]["coll_algo"] = algorithm
+        return json.dumps(line).encode() + b"\n"
+
+    def marks(*lines: bytes) -> int:
+        events = [each for each in parse(b"".join(lines)) if isinstance(each, Event)]
+        return sum(each.attributes.get("in_network") == "1" for each in events)
+
+    assert marks(said(0, "RING", 4), said(1, "TREE", 4), said(2, "NVLS_TREE", 4)) == 0
+    assert marks(said(0, "NVLS", 1)) == 0
+    assert marks(said(0, "NVLS", 4)) == 1
+    assert marks(*(said(number, "COLLNET_DIRECT", 4) for number in range(3))) == 1

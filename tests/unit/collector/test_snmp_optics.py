@@ -107,6 +107,17 @@ def test_a_temperature_that_is_at_no_port_is_the_switchs() -> None:
     assert where(sensor(7, b"PwrCon1 Rail 1 12V", kind=4)) == []
 
 
+def test_sensors_of_one_name_are_told_apart_by_what_contains_them() -> None:
+    rows = sensor(7, b"Hotspot", kind=8, inside=5) | sensor(8, b"Hotspot", kind=8, inside=6)
+    rows |= {f"{ENTITY}.2.5": b"PowerSupply1", f"{ENTITY}.2.6": b"PowerSupply2"}
+    assert {
+        dict(each.series.labels)["sensor"] for each in read(rows) if isinstance(each, Sample)
+    } == {
+        "PowerSupply1 Hotspot",
+        "PowerSupply2 Hotspot",
+    }
+
+
 def test_two_sensors_of_one_name_are_one_series() -> None:
     rows = sensor(7, b"rx power of Ethernet0") | sensor(8, b"rx power of Ethernet0")
     assert len(read(rows)) == 1
@@ -154,7 +165,7 @@ SERIES = Series("fabric_port_module_receive_power_watts", {"port": "x"})
 
 def test_units_are_base_units() -> None:
     assert measure(Sensor(SERIES, -4, is_dbm=False), 33000, 1, 5) == Sample(SERIES, 3.3, 5)
-    assert measure(Sensor(SERIES, -3, is_dbm=True), 0, 1, 5) == Sample(SERIES, 0.001, 5)
+    assert measure(Sensor(SERIES, -3, is_dbm=True), 10_000, 1, 5) == Sample(SERIES, 0.01, 5)
     dark = measure(Sensor(SERIES, -3, is_dbm=True), -40_000, None, 5)
     assert isinstance(dark, Sample)
     assert dark.value == pytest.approx(1e-7)
@@ -176,3 +187,13 @@ def test_a_sensor_without_a_value_has_a_reason(
     found = measure(Sensor(SERIES, 0, is_dbm=False), value, status, 5)
     assert isinstance(found, Missing)
     assert found.reason is reason
+
+
+@pytest.mark.parametrize(
+    ("value", "is_dbm"), [(-1_000_000_000, False), (1_000_000_000, False), (0, True)]
+)
+def test_what_a_sensor_does_not_measure_is_no_number(value: int, is_dbm: bool) -> None:  # noqa: FBT001 - a parameter
+    """Underflow and overflow of RFC 3433 (EOS), and 0 dBm of a copper cable (NX-OS)."""
+    found = measure(Sensor(SERIES, -4, is_dbm=is_dbm), value, 1, 5)
+    assert isinstance(found, Missing)
+    assert found.reason is UnreadReason.NOT_SUPPORTED

@@ -14,9 +14,9 @@ from simulator.interfaces.switch_tables import (
     Reading,
     Readings,
     interface_index,
-    received_milliwatts,
     switch_rows,
 )
+from simulator.network.optics import received_milliwatts
 from simulator.snapshot import Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric, Topology

@@ -6,7 +6,13 @@ import pytest
 from api.data.selectors import Matcher, Selector
 from api.promql.aliases import strands_of
 from api.promql.find import kept_apart
-from api.promql.narrow import NARROWING_ROWS_MAX, is_chosen_by_right, left_for, right_for
+from api.promql.narrow import (
+    NARROWING_ROWS_MAX,
+    is_chosen_by_right,
+    is_named_by_right,
+    left_for,
+    right_for,
+)
 from api.promql.parse import parse_query
 from api.promql.plan import Binary, Select, nodes_of
 from api.promql.values import Vector
@@ -64,6 +70,10 @@ def passed_on(text: str, rows: tuple[dict[str, str], ...] = LEFT) -> dict[str, t
         ("a * b", {"b": (HOST, PORT)}),
         ("a * on (host) group_left () max by (host) (b)", {"b": (HOST,)}),
         ("a * on (host) group_right () b", {"b": (HOST,)}),
+        (
+            "a and on (host, port) label_join(max by (host) (b), 'port', '', 'host')",
+            {"b": (HOST,)},
+        ),
     ],
 )
 def test_labels_that_must_agree_are_passed_on(text: str, expected: object) -> None:
@@ -139,6 +149,44 @@ def test_other_sides_do_not_choose(text: str) -> None:
     plan = parse_query(text)
     assert isinstance(plan, Binary)
     assert not is_chosen_by_right(plan)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a and on (host) b{job="x"}',
+        'rate(a_total[1m]) * 8 and on (host) max by (host) (b{job="x"})',
+        '(a or c) and on (host) (max by (host) (b{job="x"}) or max by (host) (d{job="x"}))',
+        'a and on (peer) (d and on (host) label_join(max by (host) (b{job="x"}), "y", "", "host"))',
+    ],
+)
+def test_a_right_side_that_names_its_series_may_choose(text: str) -> None:
+    plan = parse_query(text)
+    assert isinstance(plan, Binary)
+    assert is_named_by_right(plan)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a and on (host) b",
+        'a and on (host) b{job=""}',
+        'a and on (host) b{job=~"x"}',
+        'a and on (host) (b{job="x"} or c)',
+        'a and on (host) (c unless b{job="x"})',
+        # The left side names its own.
+        'a{host="h"} and on (host) b{job="x"}',
+        'a unless on (host) b{job="x"}',
+        'a * on (host) b{job="x"}',
+        # The left side may fail or leave a note.
+        'rate(a[1m]) and on (host) b{job="x"}',
+        'label_replace(a, "x", "y", "", "") and on (host) b{job="x"}',
+    ],
+)
+def test_other_right_sides_do_not(text: str) -> None:
+    plan = parse_query(text)
+    assert isinstance(plan, Binary)
+    assert not is_named_by_right(plan)
 
 
 def test_the_left_side_is_asked_for_what_is_chosen() -> None:

@@ -24,6 +24,12 @@ QUIET = (
     "sum by (host, port) (a) / on (host) group_left () max by (host) (b)",
     "sum by (host, port) (a) * on (host) group_left (rack) max by (host) (b) unless c",
     "max_over_time((a - b)[1h:5m])",
+    "label_replace(sum by (host) (a), 'what', 'x', '', '')",
+    "label_join(max by (host, device) (rate(a_total[1m])), 'netdev', '', 'device')",
+    (
+        "sum by (host) (label_replace(sum by (host) (a), 'what', 'a', '', '')"
+        " or label_replace(sum by (host) (b), 'what', 'b', '', ''))"
+    ),
 )
 LOUD = (
     "rate(x[5m])",
@@ -36,6 +42,18 @@ LOUD = (
     "topk(scalar(y), x)",
     "count_values('host', x)",
     "label_replace(x, 'host', 'b', 'port', '.*')",
+    # Two series may differ in the label that is set: then the query is refused.
+    "label_replace(x, 'what', 'b', '', '')",
+    "label_replace(sum by (host) (x), 'host', 'b', '', '')",
+    "label_join(sum by (host) (x), 'host', '', 'host')",
+    "label_join(sum by (host) (x), '__name__', '', 'host')",
+    "label_replace(sum by (host) (x), 'what', '$1', 'host', '([')",
+    "label_replace(sum by (host) (x), 'a-b', 'b', '', '')",
+    # Rows with the same host are left of both sides of the `or`: they differ in what was set.
+    (
+        "(label_replace(sum by (host) (a), 'what', 'a', '', '')"
+        " or label_replace(sum by (host) (b), 'what', 'b', '', '')) / on (host) sum by (host) (c)"
+    ),
     "histogram_quantile(0.9, x_bucket)",
     "a / on (host) b",
     "sum by (host, port) (a) / on (host) max by (host) (b)",

@@ -1,0 +1,232 @@
+"""A store that holds half an hour of a recorded cluster, and a service over it whose clock stands.
+
+The first minute is sent as agents send it, the store repeats it, and ticks then go on one by one.
+Collectives of the first minute are made into series as the running service does it, and repeated
+with everything else. A filled store is kept below `build/bench` and used again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from api.http.context import Context
+from api.jobs.correlate.roll import DELAY_SECONDS, ROLL_SECONDS, RollTask
+from api.jobs.watch import JobWatch
+from collector.contract.catalog import Kind, load_catalog
+from collector.contract.identity import metric_id
+from collector.contract.units import NS
+from collector.contract.verdict import Cause, Culprit, Layer, Reason, Verdict
+from collector.contract.wire import CONTENT_TYPE
+from tests.bench.live import JOB, recorded
+from tests.bench.processes import say
+from tests.bench.recording import CYCLE_MS, CYCLE_TICKS, GPUS, TICK_SECONDS, Recording
+from tests.bench.report import OUTPUT
+from tests.stands.round_by_round import RoundByRound, round_by_round
+from tests.worlds.incidents import Teller
+
+CYCLES = 31
+"""Minutes that are stored before the first question: half an hour, and what it looks back."""
+CYCLES_AT_ONCE = 10
+"""Minutes that one statement writes, so that the engine holds no more."""
+READ_TICKS = 3
+"""Agents read their counters every 15 s, as Prometheus scrapes: two cores fill a store with 256
+hosts so in a quarter of an hour. Records of jobs are whole."""
+NEXT_TICKS = 6
+"""Until the page asks again: 30 seconds."""
+JOB_HOSTS = 8
+"""Of each job, whatever the number of hosts: the cost of one job's view must not grow with it."""
+HOST = "node0001"
+"""One of the first job's, which an incident accuses."""
+HEADERS = {"Content-Type": CONTENT_TYPE, "Content-Encoding": "zstd"}
+
+# Of four readings a minute, three steps are seen.
+GROWN = """
+    CREATE TABLE bench_grown ENGINE = Memory AS
+    SELECT metric, series, toInt64((max(whole) - min(whole)) * 4 / 3) AS grown FROM samples
+    WHERE metric IN ({counters}) AND time >= {first} AND time < {end} GROUP BY metric, series
+"""
+MORE_SAMPLES = """
+    INSERT INTO samples (metric, series, time, whole, fraction)
+    SELECT metric, series, time + toIntervalMillisecond(cycle * {ms}), whole + cycle * grown,
+        fraction
+    FROM (
+        SELECT metric, series, time, whole, fraction, grown
+        FROM samples LEFT JOIN bench_grown USING (metric, series)
+        WHERE time >= {first} AND time < {end}
+    ) ARRAY JOIN range({from_cycle}, {to_cycle}) AS cycle
+    SETTINGS min_insert_block_size_rows = 8000000, min_insert_block_size_bytes = 1000000000
+"""
+MORE_COLLECTIVES = """
+    INSERT INTO collectives
+    SELECT * EXCEPT (taken, cycle) REPLACE (
+        sequence + cycle * taken AS sequence,
+        time + toIntervalMillisecond(cycle * {ms}) AS time,
+        entry + toIntervalMillisecond(cycle * {ms}) AS entry,
+        exit + toIntervalMillisecond(cycle * {ms}) AS exit,
+        enqueue + toIntervalMillisecond(cycle * {ms}) AS enqueue)
+    FROM (
+        SELECT * FROM
+            (SELECT * FROM collectives WHERE time >= {first} AND time < {end}) AS played
+        LEFT JOIN (
+            SELECT communicator, operation, max(sequence) + 1 - min(sequence) AS taken
+            FROM collectives WHERE time >= {first} AND time < {end} GROUP BY communicator, operation
+        ) AS numbers USING (communicator, operation)
+    ) ARRAY JOIN range({from_cycle}, {to_cycle}) AS cycle
+    SETTINGS min_insert_block_size_rows = 2000000, min_insert_block_size_bytes = 1000000000
+"""
+
+
+class Clock:
+    """Unix seconds, set by hand."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class Stand:
+    """A service over a filled store, whose time goes on tick by tick."""
+
+    def __init__(self, service: RoundByRound, hosts: int, clock: Clock, start_ms: int) -> None:
+        self.service, self.hosts, self.clock = service, hosts, clock
+        self.start_ms = start_ms
+        self.tick = 0
+        self.watch = JobWatch(service.service.store, service.service.inventory)
+
+    @cached_property
+    def recording(self) -> Recording:
+        return Recording(recorded(self.hosts, GPUS, JOB_HOSTS))
+
+    @property
+    def parts(self) -> Context:
+        return self.service.service.context
+
+    @property
+    def url(self) -> str:
+        return str(self.service.client.base_url).rstrip("/")
+
+    def play(self, ticks: int) -> None:
+        """The next ticks, as agents send them."""
+        for _ in range(ticks):
+            cycle, tick = divmod(self.tick, CYCLE_TICKS)
+            self.clock.seconds = self.start_ms / 1000 + (self.tick + 1) * TICK_SECONDS
+            for body in self.recording.played(cycle, tick, self.start_ms, READ_TICKS):
+                answer = self.service.client.post("/v1/ingest", content=body, headers=HEADERS)
+                assert answer.status_code == 200, answer.text
+            self.tick += 1
+
+    def look(self) -> None:
+        """What the watches of ports and jobs and the inventory's feed do, at the stand's time."""
+        now = dt.datetime.fromtimestamp(self.clock(), tz=dt.UTC)
+        self.service.do(self.parts.ingest.sighted())
+        self.parts.ingest.feed.run_once()
+        self.service.ports.look(now)
+        self.parts.inventory.links.note_unplugged(now)
+        self.watch.look(now)
+        self.service.judge_health()
+
+    def advance(self) -> None:
+        """Go on until the page asks again."""
+        self.play(NEXT_TICKS)
+        self.look()
+        self.roll(self.clock())
+
+    def roll(self, until_s: float) -> None:
+        """Make series of collectives until this moment, one stretch after the other."""
+        self.service.lead()
+        task, now_s = self.service.part("roll", RollTask), self.clock.seconds
+        for ago in range(60, -1, -ROLL_SECONDS):
+            self.clock.seconds = until_s - ago
+            self.service.do(task.catch_up())
+        self.clock.seconds = now_s
+
+    def accuse(self) -> None:
+        """One incident, of a NIC of the job's first host."""
+        now_ns = int(self.clock() * NS)
+        culprit = Culprit(host=HOST, device="mlx5_0", port="1")
+        verdict = Verdict(
+            cause=Cause.SLOW_LINK,
+            culprit=culprit,
+            since_ns=now_ns - 120 * NS,
+            reason=Reason.NIC,
+            confidence=0.9,
+            layer=Layer.NETWORK,
+            summary="its NIC is slow",
+            jobs=(JOB,),
+        )
+        Teller(self.parts.inventory, self.service.service.store).say(now_ns, verdict)
+
+    def fill(self) -> None:
+        """Half an hour: one minute that is sent, and what the store makes of it."""
+        self.play(CYCLE_TICKS)
+        self.look()
+        first_ms, end_ms = self.start_ms - 60_000, self.start_ms + CYCLE_MS
+        given: dict[str, Any] = {
+            "ms": CYCLE_MS,
+            "first": f"fromUnixTimestamp64Milli({first_ms})",
+            "end": f"fromUnixTimestamp64Milli({end_ms})",
+            "counters": ", ".join(
+                str(metric_id(one.name))
+                for one in load_catalog().metrics
+                if one.kind is not Kind.GAUGE
+            ),
+        }
+        self._command(MORE_COLLECTIVES, {**given, "from_cycle": 1, "to_cycle": 2})
+        self.roll(end_ms / 1000 + DELAY_SECONDS)
+        self.service.part("roll", RollTask)._rolled_s = None
+        self._command(GROWN, given)
+        for cycle in range(1, CYCLES, CYCLES_AT_ONCE):
+            say(f"held: minute {cycle + 1} of {CYCLES}")
+            end = min(CYCLES, cycle + CYCLES_AT_ONCE)
+            self._command(MORE_SAMPLES, {**given, "from_cycle": cycle, "to_cycle": end})
+            begin = max(2, cycle)
+            self._command(MORE_COLLECTIVES, {**given, "from_cycle": begin, "to_cycle": end})
+        self._command("DROP TABLE bench_grown", {})
+        self.tick = CYCLES * CYCLE_TICKS
+        self.clock.seconds = self.start_ms / 1000 + self.tick * TICK_SECONDS
+        # Until the page's questions, which end at a multiple of 30 s, end at now.
+        while self.clock() % (NEXT_TICKS * TICK_SECONDS):
+            self.play(1)
+        self.look()
+        self.accuse()
+
+    def _command(self, sql: str, given: dict[str, Any]) -> None:
+        store = self.service.service.store
+        with store.holding_writes("fill") as client:
+            client.command(sql.format(**given))
+        store.touched_samples.note_all()
+        store.touched_records.note_all()
+        store.recent.forget()
+
+
+@contextmanager
+def held(hosts: int) -> Iterator[Stand]:
+    """The stand; the store is filled the first time."""
+    folder = OUTPUT / "held" / str(hosts)
+    note = folder / "filled.json"
+    if not note.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    known = json.loads(note.read_text()) if note.exists() else None
+    start_ms = known["start_ms"] if known else int(time.time()) // 60 * 60_000 - CYCLES * CYCLE_MS
+    clock = Clock(start_ms / 1000 + (known["tick"] if known else 0) * TICK_SECONDS)
+    with round_by_round(folder, clock=clock) as service:
+        stand = Stand(service, hosts, clock, start_ms)
+        if known is None:
+            say(f"held: filling a store with {CYCLES} minutes of {hosts} hosts")
+            stand.fill()
+        else:
+            stand.tick = known["tick"]
+            stand.look()
+        note.write_text(json.dumps({"start_ms": start_ms, "tick": stand.tick}))
+        yield stand
+        note.write_text(json.dumps({"start_ms": start_ms, "tick": stand.tick}))

@@ -1,0 +1,139 @@
+"""Probes that are lost or slow: which end is named, and which never is."""
+
+import itertools
+from collections.abc import Callable, Mapping
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from alerts.detectors.probe_loss import PEERS_LEAST, SENT_LEAST, Pair, detect, localise
+from alerts.judge.verdict import judge
+from alerts.window.model import Hosts, Readings, Window
+from collector.contract.probes import LOST, ROUND_TRIP, SENT, far_end
+from collector.contract.verdict import Cause, Culprit
+from tests.worlds.machines import CELLS, GRID, machines
+
+HOSTS = 6
+RAIL = "rail0"
+PER_SECOND = 0.8
+"""Four flows every five seconds."""
+FAST_S = 20e-6
+Loss = Callable[[str, str], float]
+
+
+def mesh(loss: Loss, trip: Loss = lambda *_: FAST_S, hosts: int = HOSTS, mute: str = "") -> Window:
+    """A full mesh; ``mute`` has no agent: it sends nothing and answers nothing."""
+    window = machines(hosts)
+    names = window.hosts.host
+    readings = dict(window.hosts.readings)
+    for target in names:
+        to = far_end(target, RAIL)
+        rows = [row for row, name in enumerate(names) if name not in {target, mute}]
+        shares = [1.0 if target == mute else loss(names[row], target) for row in rows]
+        for metric, values in (
+            (SENT, [PER_SECOND] * len(rows)),
+            (LOST, [PER_SECOND * share for share in shares]),
+            (ROUND_TRIP, [trip(names[row], target) for row in rows]),
+        ):
+            name = f"{metric.removeprefix('fabric_host_')}:{to}"
+            full = np.repeat(np.array(values)[:, np.newaxis], CELLS, axis=1)
+            row = np.array(rows, dtype=np.int64)
+            readings[name] = Readings(metric=metric, row=row, values=full, label="to")
+    own = window.hosts
+    changed = Hosts(grid=own.grid, host=names, readings=readings, seen_ns=own.seen_ns)
+    return msgspec.structs.replace(window, hosts=changed)
+
+
+def touching(*ends: str, share: float = 0.1) -> Loss:
+    return lambda source, target: share if source in ends or target in ends else 0.0
+
+
+def culprits(window: Window) -> list[Culprit]:
+    return [finding.culprit for finding in detect(window)]
+
+
+def test_a_host_that_loses_with_all_its_peers_is_named_before_any_job() -> None:
+    window = mesh(touching("node2"))
+    (found,) = detect(window)
+    assert (found.cause, found.culprit) == (Cause.LOSSY_LINK, Culprit(host="node2"))
+    assert found.is_context
+    assert "10.0% of 120 probes were lost" in found.evidence[0].text
+    assert judge(window, [found]) == [], "a warning, never a verdict by itself"
+
+
+def test_two_hosts_that_lose_are_both_named() -> None:
+    assert culprits(mesh(touching("node1", "node4"), hosts=8)) == [
+        Culprit(host="node1"),
+        Culprit(host="node4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda *_: 0.1,
+        lambda source, target: 0.2 * ((source < "node3") != (target < "node3")),
+        lambda source, target: 0.5 * ({source, target} == {"node1", "node2"}),
+        touching("node0", "node1", "node2"),
+    ],
+    ids=["everywhere", "between two halves", "one pair", "half of the hosts"],
+)
+def test_what_no_end_explains_is_the_rails_and_accuses_no_host(loss: Loss) -> None:
+    (found,) = detect(mesh(loss))
+    assert found.culprit == Culprit()
+    assert RAIL in found.evidence[0].text
+
+
+def test_a_host_without_an_agent_is_not_accused() -> None:
+    """It answers no probe; of itself nothing is known."""
+    assert detect(mesh(lambda *_: 0.0, mute="node3")) == []
+
+
+def test_a_host_that_sends_and_hears_nothing_is_named() -> None:
+    """Its agent runs, and all that it sends and all that is sent to it is lost."""
+    assert culprits(mesh(touching("node3", share=1.0))) == [Culprit(host="node3")]
+
+
+def test_healthy_or_too_little_is_silence() -> None:
+    assert detect(machines()) == []
+    assert detect(mesh(lambda *_: 0.0)) == []
+    assert detect(mesh(lambda *_: 0.005)) == []
+    assert culprits(mesh(touching("node1"), hosts=PEERS_LEAST)) == [Culprit()]
+    short = mesh(touching("node1"))
+    for name, readings in short.hosts.readings.items():
+        if "probe" in name:
+            readings.values[:, int(SENT_LEAST / PER_SECOND / 5) - 1 :] = np.nan
+    assert detect(short) == []
+
+
+def test_a_host_that_answers_late_on_every_way_is_slow() -> None:
+    slow: Loss = lambda source, target: 2e-3 if "node5" in {source, target} else FAST_S  # noqa: E731
+    (found,) = detect(mesh(lambda *_: 0.0, slow))
+    assert (found.cause, found.culprit) == (Cause.SLOW_LINK, Culprit(host="node5"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(4, 9),
+    st.dictionaries(st.tuples(st.integers(0, 8), st.integers(0, 8)), st.floats(0, 1), max_size=30),
+)
+def test_only_ends_that_most_peers_lose_with_are_ever_named(
+    hosts: int, shares: Mapping[tuple[int, int], float]
+) -> None:
+    pairs = [
+        Pair(str(one), str(other), 100.0, 100.0 * shares.get((one, other), 0.0), FAST_S)
+        for one, other in itertools.permutations(range(hosts), 2)
+    ]
+    for bad in localise(RAIL, pairs):
+        assert len(bad.ends) <= hosts / 3
+        for end, own in bad.ends.items():
+            peers = {each.source if each.target == end else each.target for each in own}
+            assert len(peers) >= 0.8 * (hosts - 1)
+            assert all(end in {each.source, each.target} for each in own)
+
+
+def test_the_grid_is_long_enough_for_these_tests() -> None:
+    assert PER_SECOND * GRID.step_ns / 1e9 * CELLS >= 2 * SENT_LEAST
