@@ -16,7 +16,7 @@ from collector.contract.errors import ParseError
 from collector.formats import Origin, Record
 from collector.formats.nccl_debug import is_nccl_lines, is_nccl_tests
 from collector.parsing.last_words import LastWords
-from collector.parsing.lines import read_blocks
+from collector.parsing.lines import lines_of, read_blocks
 
 _SURE = re.compile(
     rb"^(?:\[rank[0-9]{1,7}\]:|\[default[0-9]{1,5}\]:|srun: |slurmstepd: |Traceback \(most recent)"
@@ -41,10 +41,9 @@ class JobLog:
             if isinstance(block, ParseError):
                 yield block
                 continue
-            number, lines = block
-            if words.wants(lines):
-                for offset, line in enumerate(lines.split(b"\n")):
-                    yield from words.feed(number + offset, line)
+            if words.wants(block[1]):
+                for number, line in lines_of(*block):
+                    yield from words.feed(number, line)
 
 
 FORMAT = JobLog()

@@ -33,7 +33,7 @@ from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.formats import Origin, Record
 from collector.parsing.last_words import LastWords
-from collector.parsing.lines import read_lines
+from collector.parsing.lines import lines_of, read_blocks
 from collector.parsing.nccl_settings import Settings
 from collector.parsing.prefixes import strip_prefixes
 
@@ -186,12 +186,15 @@ class NcclDebug:
         """Communicators when they are destroyed or the stream ends; warnings as they come."""
         log = DebugLog(origin.time_ns)
         words = LastWords(origin.name, origin.time_ns)
-        for line in read_lines(stream):
-            if isinstance(line, ParseError):
-                yield line
-            else:
-                yield from log.feed(line[1])
-                yield from words.feed(*line)
+        for block in read_blocks(stream):
+            if isinstance(block, ParseError):
+                yield block
+                continue
+            is_wanted = words.wants(block[1])
+            for number, line in lines_of(*block):
+                yield from log.feed(line)
+                if is_wanted:
+                    yield from words.feed(number, line)
         yield from log.finish()
 
 

@@ -25,7 +25,7 @@ from collector.contract.records import NUMBER_MAX
 from collector.formats import HEAD_BYTES, Origin, Record
 from collector.formats.nccl_debug import DebugLog, is_nccl_tests
 from collector.parsing.last_words import LastWords
-from collector.parsing.lines import read_lines
+from collector.parsing.lines import lines_of, read_blocks
 from collector.parsing.prefixes import strip_prefix
 
 RESULT_BYTES_MAX = 16 << 20
@@ -158,14 +158,16 @@ class ResultReader:
     def read_text(self, stream: BinaryIO) -> Iterator[Record | ParseError]:
         log = DebugLog(self._origin.time_ns)
         words = LastWords(self._origin.name, self._origin.time_ns)
-        for numbered in read_lines(stream):
-            if isinstance(numbered, ParseError):
-                yield numbered
+        for block in read_blocks(stream):
+            if isinstance(block, ParseError):
+                yield block
                 continue
-            number, line = numbered
-            yield from log.feed(line)
-            yield from words.feed(number, line)
-            yield from self._read_line(number, strip_prefix(line[:LINE_BYTES]))
+            is_wanted = words.wants(block[1])
+            for number, line in lines_of(*block):
+                yield from log.feed(line)
+                if is_wanted:
+                    yield from words.feed(number, line)
+                yield from self._read_line(number, strip_prefix(line[:LINE_BYTES]))
         yield from log.finish()
         yield from self._describe()
         yield from self._sum_errors()

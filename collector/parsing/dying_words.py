@@ -259,8 +259,8 @@ MARKS = (
 to search for each takes a fifth of the time."""
 
 
-def is_marked(text: bytes) -> bool:
-    return any(mark in text for mark in MARKS)
+def marks_in(text: bytes) -> tuple[bytes, ...]:
+    return tuple(mark for mark in MARKS if mark in text)
 
 
 def find_words(text: str) -> tuple[Words, re.Match[str]] | None:

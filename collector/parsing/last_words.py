@@ -26,6 +26,7 @@ from collector.parsing.dying_words import (
     CUDA_ERRORS,
     GPU_BROKEN,
     IB_STATUS,
+    MARKS,
     NO_FAILURE,
     PEER_ERRORS,
     SIGNALS,
@@ -33,7 +34,7 @@ from collector.parsing.dying_words import (
     Role,
     Words,
     find_words,
-    is_marked,
+    marks_in,
     of_signal,
 )
 
@@ -139,14 +140,20 @@ class LastWords:
         self._is_over = False
         """Whether a scheduler has begun to end the job: who is killed now was not the first."""
         self._has_failed = False
+        self._marks = MARKS
 
     def wants(self, block: bytes) -> bool:
-        """Whether any line of a block matters: most of a log does not, and is passed over."""
-        return bool(self._parts) or is_marked(block)
+        """Whether any line of a block matters: most of a log does not, and is passed over.
+
+        The lines that are fed next are those of the block: only the marks that it has are searched
+        for in each of them, which is where a log of a million lines spent its time.
+        """
+        self._marks = marks_in(block)
+        return bool(self._parts or self._marks)
 
     def feed(self, number: int, raw: bytes) -> Iterator[Event]:
         """What a line says, if it is among the last words of a process."""
-        is_known = is_marked(raw)
+        is_known = any(mark in raw for mark in self._marks)
         if not is_known and not self._parts:
             return
         line = raw[:LINE_CHARS_MAX].decode("utf-8", "replace").rstrip()

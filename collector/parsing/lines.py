@@ -66,7 +66,10 @@ def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes] | ParseError]:
     for block in read_blocks(stream):
         if isinstance(block, ParseError):
             yield block
-            continue
-        number, lines = block
-        for offset, line in enumerate(lines.removesuffix(b"\n").split(b"\n")):
-            yield number + offset, line
+        else:
+            yield from lines_of(*block)
+
+
+def lines_of(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of a block without their newlines, each with its number."""
+    return enumerate(block.removesuffix(b"\n").split(b"\n"), number)

@@ -9,7 +9,7 @@ from collector.contract.model import Event
 from collector.contract.units import NS
 from collector.contract.verdict import Reason
 from collector.parsing import last_words
-from collector.parsing.dying_words import TABLE, Role, Words, is_marked
+from collector.parsing.dying_words import TABLE, Role, Words, marks_in
 from collector.parsing.last_words import HOST_ADDRESS, LAST_WORDS, LastWords
 
 FILE_NS = 1_800_000_000 * NS
@@ -86,7 +86,7 @@ def test_every_row_of_the_table_has_an_example_and_a_source() -> None:
 def test_each_example_is_read_as_its_row(row: Words) -> None:
     event = only(EXAMPLES[row.name])
     assert event.attributes["words"] == row.name
-    assert is_marked(EXAMPLES[row.name].encode()), "a block with this line would be passed over"
+    assert marks_in(EXAMPLES[row.name].encode()), "a block with this line would be passed over"
 
 
 @pytest.mark.parametrize(
