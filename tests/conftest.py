@@ -4,7 +4,7 @@
   run name it; with CI=true a missing peer is an error, so that nothing is skipped there unseen.
 - `golden(path, text)`: the text must equal the file; `make golden` rewrites the file instead.
 - A test's connection to anything but this machine's loopback is refused.
-- Of dear files a half runs, and of the cases of `@pytest.mark.rotating(parts)` a part, in turn
+- Of dear files a third runs, and of the cases of `@pytest.mark.rotating(parts)` a part, in turn
   (`tests.tools.cut`).
 - Where several processes share the tests (`make test`), the dearest files are begun first.
 """

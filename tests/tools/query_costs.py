@@ -6,7 +6,7 @@ far back each query looks. A query past a bound does not answer slowly, it stops
     python -m tests.tools.query_costs
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -120,11 +120,15 @@ class Read(msgspec.Struct, frozen=True):
     span_ms: int
 
 
-def pack() -> Iterator[tuple[Group, Rule]]:
-    for name, text in fill_pack({}).items():
-        for group in parse_rules(text, name):
-            for rule in group.rules:
-                yield group, rule
+@cache
+def pack() -> Sequence[tuple[Group, Rule]]:
+    """Read once: every query asks it which of its series are recorded."""
+    return [
+        (group, rule)
+        for name, text in fill_pack({}).items()
+        for group in parse_rules(text, name)
+        for rule in group.rules
+    ]
 
 
 @cache

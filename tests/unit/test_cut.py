@@ -14,7 +14,7 @@ from tests.tools.cut import (
     ALL,
     DEAR,
     EXAMPLES_MIN,
-    HALVES,
+    SHARES,
     VARIABLE,
     Cut,
     DearFile,
@@ -29,28 +29,27 @@ MOMENTS = st.integers(0, 100_000)
 
 
 @given(COUNTS, MOMENTS, MOMENTS)
-def test_each_half_of_the_files_takes_every_part_within_so_many_days_or_commits(
+def test_each_share_of_the_files_takes_every_part_within_so_many_days_or_commits(
     parts: int, day: int, commit: int
 ) -> None:
-    runs = range(HALVES * parts)
-    dear = {name: DearFile(name, 1.0, is_always=False) for name in "ab"}
+    runs = range(SHARES * parts)
+    dear = {name: DearFile(name, 1.0, is_always=False) for name in "abc"}
     for cuts in ([Cut(day + n, commit) for n in runs], [Cut(day, commit + n) for n in runs]):
         taken = [
             (file, part) for cut in cuts for file in cut.files(dear) for part in cut.parts(parts)
         ]
-        assert sorted(taken) == [(file, part) for file in "ab" for part in range(parts)]
+        assert sorted(taken) == [(file, part) for file in "abc" for part in range(parts)]
 
 
 @given(st.lists(st.integers(1, 300), max_size=60), MOMENTS)
-def test_halves_cost_the_same_but_for_the_dearest_file(costs: list[int], commit: int) -> None:
+def test_shares_cost_the_same_but_for_the_dearest_file(costs: list[int], commit: int) -> None:
     dear = {str(at): DearFile(str(at), cost, is_always=False) for at, cost in enumerate(costs)}
     always = {"always": DearFile("always", 500.0, is_always=True)}
-    halves = [Cut(0, commit + run).files({**dear, **always}) for run in range(HALVES)]
-    assert all("always" in half for half in halves)
-    assert halves[0] | halves[1] == {*dear, *always}
-    assert halves[0] & halves[1] == set(always)
-    sums = [sum(dear[path].seconds for path in half - set(always)) for half in halves]
-    assert abs(sums[0] - sums[1]) <= max(costs, default=0)
+    shares = [Cut(0, commit + run).files({**dear, **always}) for run in range(SHARES)]
+    assert all("always" in share for share in shares)
+    assert sorted(path for share in shares for path in share - set(always)) == sorted(dear)
+    sums = [sum(dear[path].seconds for path in share - set(always)) for share in shares]
+    assert max(sums) - min(sums) <= max(costs, default=0)
 
 
 def test_the_table_of_dear_files_is_of_files_that_are_there() -> None:
@@ -69,7 +68,7 @@ def test_every_case_runs_in_one_of_so_many_runs(
     parts: int, day: int, commit: int, cases: int, name: str
 ) -> None:
     numbers = list(range(cases))
-    runs = range(0, HALVES * parts, HALVES)
+    runs = range(0, SHARES * parts, SHARES)
     taken = [Cut(day, commit + run).choose(numbers, parts, name) for run in runs]
     assert sorted({case for run in taken for case in run}) == numbers
     assert all(run == sorted(run) for run in taken)
@@ -182,7 +181,7 @@ def test_marked_tests_run_in_turn_and_others_always(monkeypatch: pytest.MonkeyPa
         FakeItem("b.py::one", 3),
     ]
     names = {item.nodeid for item in items}
-    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(0, 10, 2)]
+    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(0, 5 * SHARES, SHARES)]
     assert set.union(*runs) == names
     assert all({item.nodeid for item in plain} <= run for run in runs)
     assert max(map(len, runs)) <= 3 + 2 + 1
@@ -199,29 +198,31 @@ def test_functions_with_one_name_take_the_same_cases(monkeypatch: pytest.MonkeyP
 
 def test_of_dear_tests_with_turns_no_run_has_two(monkeypatch: pytest.MonkeyPatch) -> None:
     items = [FakeItem(f"a.py::dear{turn}", 3, turn=turn) for turn in range(3)]
-    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(0, 6, 2)]
+    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(0, 3 * SHARES, SHARES)]
     assert sorted(map(len, runs)) == [1, 1, 1]
     assert set.union(*runs) == {item.nodeid for item in items}
 
 
-FILES = {name: DearFile(name, cost, is_always=False) for name, cost in (("b.py", 9), ("c.py", 90))}
+COSTS = (("b.py", 9), ("c.py", 90), ("d.py", 5))
+FILES = {name: DearFile(name, cost, is_always=False) for name, cost in COSTS}
 
 
-def test_a_run_takes_half_of_the_dear_files_and_one_that_is_named(
+def test_a_run_takes_a_share_of_the_dear_files_and_one_that_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(conftest, "DEAR", FILES)
-    items = [FakeItem(f"{name}.py::test") for name in "abc"]
-    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(2)]
-    assert [len(run) for run in runs] == [2, 2]
+    items = [FakeItem(f"{name}.py::test") for name in "abcd"]
+    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(SHARES)]
+    assert [len(run) for run in runs] == [2, 2, 2]
     assert set.union(*runs) == {item.nodeid for item in items}
-    assert kept_of(Cut(7, 0), items, monkeypatch, "b.py", "c.py") == {item.nodeid for item in items}
+    named = [f"{name}.py" for name in "bcd"]
+    assert kept_of(Cut(7, 0), items, monkeypatch, *named) == {item.nodeid for item in items}
 
 
 def test_where_processes_share_the_tests_the_dearest_files_come_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(conftest, "DEAR", FILES)
-    items = [FakeItem(f"{name}.py::test") for name in "abcd"]
+    items = [FakeItem(f"{name}.py::test") for name in "adbc"]
     conftest.pytest_collection_modifyitems(cast("Any", FakeConfig("x::y")), cast("Any", items))
-    assert [item.nodeid[0] for item in items] == list("cbad")
+    assert [item.nodeid[0] for item in items] == list("cbda")
