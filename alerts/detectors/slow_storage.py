@@ -29,6 +29,7 @@ import numpy as np
 
 from alerts.finding import Finding
 from alerts.signals.ports import percent
+from alerts.signals.step_times import step_times
 from alerts.signals.storage import (
     CHECKPOINT_PHASES,
     DATA_PHASES,
@@ -309,7 +310,7 @@ def felt_in_marks(
                 metric="fabric_step_phase_seconds_total",
                 text=(
                     f"Its ranks spend {percent(now)} of their time {words}, "
-                    f"{percent(usual)} before."
+                    f"{percent(usual)} beside it."
                 ),
                 value=now,
                 unit="ratio",
@@ -323,51 +324,24 @@ def felt_in_marks(
     return Felt(evidence=tuple(found), strength=MARKED_STRENGTH) if found else None
 
 
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps during a stretch and before it: medians, in seconds."""
-
-    now: float
-    before: float
-    outside_now: float
-    outside_before: float
-    count: int
-
-
-def compare_steps(job: JobWindow, since_ns: int, last_ns: int) -> Compared | None:
-    """None where either side has too few."""
-    during = [one for one in job.steps if one.end_ns > since_ns and one.start_ns < last_ns]
-    before = [one for one in job.steps if one.end_ns <= since_ns]
-    if min(len(during), len(before)) < STEPS_MIN:
-        return None
-
-    def middle(values: Sequence[int]) -> float:
-        return float(np.median(np.array(values))) / NS
-
-    return Compared(
-        now=middle([one.end_ns - one.start_ns for one in during]),
-        before=middle([one.end_ns - one.start_ns for one in before]),
-        outside_now=middle([one.compute_ns + one.wait_ns for one in during]),
-        outside_before=middle([one.compute_ns + one.wait_ns for one in before]),
-        count=len(during),
-    )
-
-
 def felt_in_steps(job: JobWindow, since_ns: int, last_ns: int) -> Felt | None:
     """Steps that grew, and not by what the network takes."""
-    steps = compare_steps(job, since_ns, last_ns)
-    if steps is None or steps.now < (1.0 + STEP_GROWTH_MIN) * steps.before:
+    steps = step_times(job, since_ns, last_ns)
+    if steps is None or steps.count < STEPS_MIN:
         return None
-    if steps.outside_now - steps.outside_before < OUTSIDE_SHARE * (steps.now - steps.before):
+    if steps.slow < (1.0 + STEP_GROWTH_MIN) * steps.usual:
+        return None
+    if steps.slow_outside - steps.usual_outside < OUTSIDE_SHARE * (steps.slow - steps.usual):
         return None
     evidence = Evidence(
         metric="step_outside",
         text=(
-            f"Its ranks spend {duration(steps.outside_now)} of a step outside of collectives or "
-            f"waiting for each other, {duration(steps.outside_before)} before."
+            f"Its ranks spend {duration(steps.slow_outside)} of a step outside of collectives or "
+            f"waiting for each other, {duration(steps.usual_outside)} beside it."
         ),
-        value=steps.outside_now,
+        value=steps.slow_outside,
         unit="seconds",
-        baseline=steps.outside_before,
+        baseline=steps.usual_outside,
         from_ns=since_ns,
         to_ns=last_ns,
         labels={"job": job.job},
@@ -377,17 +351,17 @@ def felt_in_steps(job: JobWindow, since_ns: int, last_ns: int) -> Felt | None:
 
 
 def cost_of(job: JobWindow, since_ns: int, last_ns: int) -> Cost | None:
-    """What the steps have lost against those before it; None where they are not known."""
-    steps = compare_steps(job, since_ns, last_ns)
-    if steps is None or steps.now <= steps.before:
+    """What the steps have lost against those beside it; None where they are not known."""
+    steps = step_times(job, since_ns, last_ns)
+    if steps is None or steps.slow <= steps.usual:
         return None
-    share = 1.0 - steps.before / steps.now
+    share = 1.0 - steps.usual / steps.slow
     seconds = share * (last_ns - since_ns) / NS
     return Cost(
         job=job.job,
         lost_seconds=seconds,
-        step_seconds=steps.now,
-        step_seconds_without=steps.before,
+        step_seconds=steps.slow,
+        step_seconds_without=steps.usual,
         lost_share=share,
         gpu_hours=seconds * job.size / 3600,
     )

@@ -20,6 +20,9 @@ class StepTimes(msgspec.Struct, frozen=True):
 
     slow: float
     usual: float
+    slow_outside: float
+    """Of a step: outside of collectives, or waiting for other ranks in them."""
+    usual_outside: float
     count: int
     """The slow ones that were read."""
 
@@ -29,17 +32,23 @@ def step_times(job: JobWindow, since_ns: int, last_ns: int) -> StepTimes | None:
 
     Usual is what they took just before and just after: further away there may be other trouble.
     """
-    steps = sorted((step.end_ns, step.start_ns) for step in job.steps)
-    ends = np.array([end for end, _ in steps], dtype=np.int64)
-    starts = np.array([start for _, start in steps], dtype=np.int64)
+    columns = sorted(
+        (step.end_ns, step.start_ns, step.compute_ns + step.wait_ns) for step in job.steps
+    )
+    ends, starts, outside = np.array(columns, dtype=np.int64).reshape(-1, 3).T
     known = whole_steps(job.slices, starts, ends) & (ends > starts)
-    length, starts, ends = (ends - starts)[known], starts[known], ends[known]
-    slow = length[(starts < last_ns) & (ends > since_ns)]
-    before = length[ends <= since_ns][-STEPS_BESIDE:]
-    after = length[starts >= last_ns][:STEPS_BESIDE]
+    ends, starts, outside = ends[known], starts[known], outside[known]
+    slow = np.flatnonzero((starts < last_ns) & (ends > since_ns))
+    before = np.flatnonzero(ends <= since_ns)[-STEPS_BESIDE:]
+    after = np.flatnonzero(starts >= last_ns)[:STEPS_BESIDE]
     beside = np.concatenate([before, after])
     if min(len(slow), len(beside)) < STEPS_MIN:
         return None
+    length = ends - starts
     return StepTimes(
-        slow=float(np.median(slow)) / NS, usual=float(np.median(beside)) / NS, count=len(slow)
+        slow=float(np.median(length[slow])) / NS,
+        usual=float(np.median(length[beside])) / NS,
+        slow_outside=float(np.median(outside[slow])) / NS,
+        usual_outside=float(np.median(outside[beside])) / NS,
+        count=len(slow),
     )

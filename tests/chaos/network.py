@@ -9,35 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-AGENTS, SERVICE = "10.213.78.1", "10.213.78.2"
+from tests.stands.namespaces import ADDRESSES, Joined, joined, run
+
+AGENTS, SERVICE = ADDRESSES
 READY = b"ready\n"
-
-
-def run(words: str) -> None:
-    subprocess.run(words.split(), check=True, capture_output=True)
 
 
 class Cable:
     """Two namespaces and the veth pair between them."""
 
-    def __init__(self, agents: str, service: str) -> None:
-        self._agents, self._service = agents, service
-        self.agents_inside = ["ip", "netns", "exec", agents]
-        self.service_inside = ["ip", "netns", "exec", service]
+    def __init__(self, pair: Joined) -> None:
+        self._agents, self._service = pair.names
+        self._end = pair.interfaces[0]
+        self.agents_inside, self.service_inside = pair.inside(0), pair.inside(1)
 
     def cut(self) -> None:
         """The link goes down: nothing passes, and the agents' kernel knows."""
-        run(f"ip -n {self._agents} link set c0 down")
+        run(f"ip -n {self._agents} link set {self._end} down")
 
     def mend(self) -> None:
-        run(f"ip -n {self._agents} link set c0 up")
+        run(f"ip -n {self._agents} link set {self._end} up")
 
     def lose_answers(self) -> None:
         """Half open: what agents send arrives, and what the service answers is lost."""
@@ -47,34 +43,10 @@ class Cable:
         run(f"ip -n {self._service} route del blackhole {AGENTS}/32")
 
 
-def why_not() -> str:
-    """Why this machine cannot do it; empty if it can."""
-    if os.geteuid():
-        return "needs root, to make network namespaces"
-    if shutil.which("ip") is None:
-        return "needs ip (iproute2)"
-    try:
-        with cable():
-            return ""
-    except subprocess.CalledProcessError as error:
-        return f"cannot make joined network namespaces: {error.stderr.decode()[:200]}"
-
-
 @contextlib.contextmanager
 def cable() -> Iterator[Cable]:
-    agents, service = (f"fabricscope-chaos-{os.getpid()}-{side}" for side in "as")
-    try:
-        for name in (agents, service):
-            run(f"ip netns add {name}")
-            run(f"ip -n {name} link set lo up")
-        run(f"ip link add c0 netns {agents} type veth peer name c1 netns {service}")
-        for name, device, address in ((agents, "c0", AGENTS), (service, "c1", SERVICE)):
-            run(f"ip -n {name} addr add {address}/30 dev {device}")
-            run(f"ip -n {name} link set {device} up")
-        yield Cable(agents, service)
-    finally:
-        for name in (agents, service):
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+    with joined() as pair:
+        yield Cable(pair)
 
 
 # The way for tests -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tests.chaos.agents import Fleet
 from tests.chaos.conftest import PARTS, Report
 from tests.chaos.ledger import Ledger, Tally, read_incidents
 from tests.chaos.stand import opened_data, paged, write_settings
+from tests.stands import namespaces
 from tests.stands.ports import free_port
 from tests.stands.service import ServiceProcess, eventually
 
@@ -96,7 +97,7 @@ def check(ledger: Ledger, data: Path) -> Tally:
 
 
 @pytest.mark.rotating(PARTS)
-@pytest.mark.skipif(bool(network.why_not()), reason=network.why_not() or "it can")
+@pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not() or "it can")
 @pytest.mark.parametrize("how", ["cut", "half_open"])
 def test_network(how: str, tmp_path: Path, report: Report) -> None:
     ledger = Ledger()

@@ -8,16 +8,16 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 
-NETWORK = "10.213.79"
+ADDRESSES = ("10.213.79.1", "10.213.79.2")
 
 
 class Joined:
-    """Two namespaces, `10.213.79.1` and `.2`, joined by one veth pair."""
+    """Two namespaces, with one of ADDRESSES each, joined by one veth pair."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
         self.middle = ""
-        self.addresses = [f"{NETWORK}.{place}" for place in range(1, len(names) + 1)]
+        self.addresses = list(ADDRESSES)
         self.interfaces = [f"v{place}" for place in range(len(names))]
 
     def inside(self, place: int) -> list[str]:

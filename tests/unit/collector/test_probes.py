@@ -173,8 +173,8 @@ def test_probes_by_hand_name_the_flow_that_is_lost(tmp_path: Path) -> None:
         one.round()
         other.round()
         config = tmp_path / "agent.toml"
-        rail = f"rail0 {namespaces.NETWORK}.1 v0"
-        target = f"rail0 node-1 {namespaces.NETWORK}.2"
+        rail = f"rail0 {namespaces.ADDRESSES[0]} v0"
+        target = f"rail0 node-1 {namespaces.ADDRESSES[1]}"
         config.write_text(
             f'[sources.probes]\nrails = ["{rail}"]\ntargets = ["{target}"]\nport = {PORT}\n'
         )
