@@ -13,6 +13,8 @@ NAME_BYTES_MAX: Final = 107
 """What the kernel takes (`sun_path`), without the zero at its end."""
 OWNER_ONLY: Final = 0o177
 """The mask of a file that its owner alone may open: mode 0600."""
+STORE_AWAY: Final = "the store process does not listen"
+"""Among the driver's words: a process of this service owns the store, and is away."""
 
 
 @contextlib.contextmanager

@@ -73,7 +73,7 @@ def test_a_killed_roller_goes_on_and_writes_nothing_twice(stand: Stand) -> None:
 def test_late_samples_are_noted_once_and_counted(stand: Stand) -> None:
     write_series(stand.store, [counter("x", BEGIN_MS, END_MS)])
     stand.settle()
-    assert read_late(stand.store) == []
+    assert read_late(stand.store.query) == []
     counted = stand.metrics.registry.get_sample_value
     name, outcome = "fabric_service_rollup_late_hours_total", {"outcome": "rolled"}
     before = counted(name, outcome)
@@ -81,10 +81,10 @@ def test_late_samples_are_noted_once_and_counted(stand: Stand) -> None:
     for second in range(3):
         late = [(1.0, BEGIN_MS + 90_000 + second)]
         write_series(stand.store, [TimeSeries([("__name__", "x")], late)])
-    assert [note.hour_ms for note in read_late(stand.store)] == [BEGIN_MS + MS_PER_HOUR]
+    assert [note.hour_ms for note in read_late(stand.store.query)] == [BEGIN_MS + MS_PER_HOUR]
     assert stand.roll() == 0, "more may come"
     stand.settle()
-    assert read_late(stand.store) == []
+    assert read_late(stand.store.query) == []
     assert counted(name, outcome) == before + 1
     [row] = stand.store.query("SELECT count FROM rollup_1h FINAL ORDER BY time LIMIT 1").to_pylist()
     assert row["count"] == 60 + 3
@@ -98,9 +98,9 @@ def test_a_note_that_could_not_be_written_is_written_with_the_next(stand: Stand)
         pytest.raises(StoreError, match="full"),
     ):
         write_series(stand.store, [late])
-    assert read_late(stand.store) == []
+    assert read_late(stand.store.query) == []
     write_series(stand.store, [late])
-    assert len(read_late(stand.store)) == 1
+    assert len(read_late(stand.store.query)) == 1
 
 
 def test_a_late_sample_of_a_day_that_is_gone_replaces_no_rollup(stand: Stand) -> None:

@@ -41,7 +41,7 @@ from api.data.store.rollups import (
     late_rows,
     read_late,
     read_span,
-    write_span,
+    span_rows,
 )
 from api.data.store.store import Store
 from collector.contract.errors import StoreError
@@ -198,7 +198,7 @@ class Roller:
 
     def _quiet_notes(self) -> list[Late]:
         quiet_ms = self._store.now_ms() - LATE_QUIET_SECONDS * 1000
-        return [note for note in read_late(self._store) if note.noted_ms <= quiet_ms]
+        return [note for note in read_late(self._store.query) if note.noted_ms <= quiet_ms]
 
     def _next_late(self, span: Span) -> Stretch | None:
         """The newest day first, as questions are mostly about it; all of one look, then a rest."""
@@ -259,10 +259,11 @@ class Roller:
             self._settle(stretch.notes, "rolled")
         if stretch.why is Hours.NEW:
             self._span = Span(self._span.since_ms, stretch.end_ms)
-            write_span(self._store, self._span)
         elif stretch.why is Hours.OLD:
             self._span = Span(stretch.after_ms, self._span.until_ms)
-            write_span(self._store, self._span)
+        else:
+            return
+        self._store.insert_arrow("rollup_span", span_rows(self._span))
 
     def _settle(self, notes: list[Late], outcome: str) -> None:
         self._store.insert_arrow("rollup_late", late_rows(notes, is_rolled=True))

@@ -9,7 +9,7 @@ written, and their hours are rolled up again. `api.data.store.rolling` decides w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -21,9 +21,6 @@ from api.base.rollup_limits import (
     LATE_NOTED_AGAIN_SECONDS,
     LATE_NOTES_KEPT_MAX,
 )
-
-if TYPE_CHECKING:
-    from api.data.store.store import Store
 
 STALE_BITS: Final = 0x7FF0000000000002
 """Prometheus' staleness marker, a NaN: from here on the series has no value."""
@@ -184,18 +181,20 @@ def read_span(ask: Callable[[str], pa.Table]) -> Span | None:
     return Span(rows[0]["since_ms"], rows[0]["until_ms"]) if rows else None
 
 
-def write_span(store: Store, span: Span) -> None:
-    rows = {
-        "id": pa.array([0], pa.uint8()),
-        "since": _moments([span.since_ms]),
-        "until": _moments([span.until_ms]),
-    }
-    store.insert_arrow("rollup_span", pa.table(rows))
+def span_rows(span: Span) -> pa.Table:
+    """As the one row of `rollup_span`."""
+    return pa.table(
+        {
+            "id": pa.array([0], pa.uint8()),
+            "since": _moments([span.since_ms]),
+            "until": _moments([span.until_ms]),
+        }
+    )
 
 
-def read_late(store: Store) -> list[Late]:
+def read_late(ask: Callable[[str], pa.Table]) -> list[Late]:
     """What waits to be rolled up again."""
-    rows = store.query(PENDING_SQL).to_pylist()
+    rows = ask(PENDING_SQL).to_pylist()
     return [Late(row["metric"], row["hour_ms"], row["noted_ms"]) for row in rows]
 
 

@@ -24,6 +24,7 @@ from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.base.memory import memory_bytes
 from api.base.process_limits import INSERT_NOTE_BYTES_MAX
 from api.base.quarantine import Quarantine
+from api.base.unix_sockets import STORE_AWAY
 from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import Column, encode_block
 from api.data.store.cluster import (
@@ -105,8 +106,6 @@ RECENT_WHERE = (
     "metric IN {metrics:Array(UInt32)} AND time > fromUnixTimestamp64Milli({after_ms:Int64})"
 )
 
-STORE_AWAY = "the store process does not listen"
-"""In the driver's words, among others: a process of this service owns the store, and is away."""
 BUSY_CODE = 202
 """The engine's error where too many statements run at once."""
 

@@ -9,8 +9,7 @@ from urllib3 import HTTPConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NewConnectionError
 
-from api.base.unix_sockets import connect_unix
-from api.data.store.store import STORE_AWAY
+from api.base.unix_sockets import STORE_AWAY, connect_unix
 
 CONNECTED_SECONDS_MAX = 10.0
 """How long a connection may take: the other end accepts at once, unless it is overwhelmed."""
