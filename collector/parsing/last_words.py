@@ -140,7 +140,7 @@ class LastWords:
         self._is_over = False
         """Whether a scheduler has begun to end the job: who is killed now was not the first."""
         self._has_failed = False
-        self._marks = MARKS
+        self._marks: tuple[bytes, ...] = MARKS
 
     def wants(self, block: bytes) -> bool:
         """Whether any line of a block matters: most of a log does not, and is passed over.
