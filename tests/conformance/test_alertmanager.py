@@ -47,11 +47,31 @@ receivers:
 """
 
 
+Gossip = Sequence[str]
+"""By which words an Alertmanager finds the others."""
+ALONE: Gossip = ("--cluster.listen-address=",)
+
+
+def pair_words() -> list[Gossip]:
+    """Of two that are one cluster. The second tells only what the first has not told in time."""
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    shared = ["--cluster.gossip-interval=50ms", "--cluster.peer-timeout=1s"]
+    # Another's death is noticed within a second, and with it who is the first now.
+    shared += ["--cluster.probe-interval=200ms", "--cluster.probe-timeout=100ms"]
+    return [
+        [f"--cluster.listen-address={own}", f"--cluster.advertise-address={own}", *shared]
+        + [f"--cluster.peer={other}" for other in addresses if other != own]
+        for own in addresses
+    ]
+
+
 class Alertmanager:
     """The real thing, on a folder of its own; kill it and start it again."""
 
-    def __init__(self, folder: Path, hook: str, prefix: str = "") -> None:
+    def __init__(self, folder: Path, hook: str, prefix: str = "", gossip: Gossip = ALONE) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
+        self.gossip = gossip
         self.url = f"http://127.0.0.1:{free_port()}"
         self.prefix = prefix
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,7 +90,7 @@ class Alertmanager:
                     "--data.maintenance-interval=200ms",
                     f"--web.listen-address={self.url.removeprefix('http://')}",
                     f"--web.route-prefix=/{self.prefix}",
-                    "--cluster.listen-address=",
+                    *self.gossip,
                 ],
                 stdout=log,
                 stderr=log,
@@ -95,6 +115,16 @@ class Alertmanager:
     def alerts(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = httpx.get(f"{self.url}/api/v2/alerts").json()
         return found
+
+    def peers(self) -> int:
+        """How many of the cluster it sees, itself among them."""
+        return len(httpx.get(f"{self.url}/api/v2/status").json()["cluster"].get("peers", []))
+
+    def rounds(self) -> float:
+        """How often it has asked its log whether a group was told: once a group and round."""
+        lines = httpx.get(f"{self.url}/metrics").text.splitlines()
+        name = "alertmanager_nflog_queries_total "
+        return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
     def remembers(self) -> dict[str, int]:
         """What it has told, by its log as written to disk: of each group how many alerts fire."""
@@ -333,6 +363,70 @@ def test_one_behind_a_path_is_reached(tmp_path: Path, hook: Listener, start: Sta
         assert [each["labels"]["alertname"] for each in found] == ["LinkDown"]
     finally:
         server.close()
+
+
+def let_them_finish(servers: Sequence[Alertmanager], groups: int) -> None:
+    """Until each has gone through all groups again: what it would tell of them now, it has told."""
+    since = [server.rounds() for server in servers]
+    eventually(
+        lambda: all(
+            server.rounds() >= before + 3 * groups
+            for server, before in zip(servers, since, strict=True)
+        ),
+        "further rounds of notifying",
+        pause_seconds=0.2,
+    )
+
+
+@pytest.mark.peer("prometheus-alertmanager")
+def test_of_two_that_are_one_cluster_one_pages_and_either_may_die(
+    tmp_path: Path, hook: Listener, start: Start
+) -> None:
+    first, second = pair = [
+        Alertmanager(tmp_path / name, hook.url, gossip=words)
+        for name, words in zip("ab", pair_words(), strict=True)
+    ]
+    try:
+        for server in pair:
+            server.start()
+        eventually(lambda: [server.peers() for server in pair] == [2, 2], "they see each other")
+        ours = start(first.url, second.url)
+        began = time.time() - 60
+        one = make_alert("FabricIncident", began, incident="i-1", job="llama")
+        ours.tell([one])
+        assert ours.waiting == [0, 0]
+        eventually(lambda: groups_told(hook)["i-1", "firing"] >= 1, "the page")
+        let_them_finish(pair, groups=1)
+        assert groups_told(hook) == Counter({("i-1", "firing"): 1})
+
+        first.kill()
+        eventually(lambda: second.peers() == 1, "its death is noticed")
+        two = make_alert("FabricIncident", began, incident="i-2", job="llama")
+        ours.tell([one, two], later_s=61)
+        assert ours.waiting == [2, 0]  # of the dead one they wait, of the living one they went
+        eventually(lambda: groups_told(hook)["i-2", "firing"] >= 1, "the page of the other")
+        let_them_finish([second], groups=2)
+        assert groups_told(hook) == Counter({("i-1", "firing"): 1, ("i-2", "firing"): 1})
+
+        # It comes back without a memory of the second incident: its neighbour has it.
+        first.start()
+        eventually(lambda: [server.peers() for server in pair] == [2, 2], "they meet again")
+        ours.tell([one, two], later_s=122)
+        assert ours.waiting == [0, 0]
+        eventually(lambda: len(first.alerts()) == 2, "it knows both again")
+        second.kill()
+        eventually(lambda: first.peers() == 1, "the other's death is noticed")
+        let_them_finish([first], groups=2)
+        assert groups_told(hook) == Counter({("i-1", "firing"): 1, ("i-2", "firing"): 1})
+        over = make_alert("FabricIncident", began, ended_s=time.time(), incident="i-1", job="llama")
+        ours = start(first.url, second.url)  # with a clock that is not ahead of the end
+        ours.tell([over, two])
+        eventually(lambda: groups_told(hook)["i-1", "resolved"] >= 1, "the end")
+        let_them_finish([first], groups=1)
+        assert groups_told(hook)["i-1", "resolved"] == 1
+    finally:
+        for server in pair:
+            server.close()
 
 
 # --- without the real one -----------------------------------------------------------------------

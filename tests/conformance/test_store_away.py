@@ -16,7 +16,8 @@ NATIVE = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
 def test_a_sender_is_told_to_come_back_while_the_store_is_away(tmp_path: Path) -> None:
     now_ms = int(time.time() * 1000)
     labels = [("__name__", "up"), ("host", "h")]
-    request = rw.snappy(rw.request_v1([rw.TimeSeries(labels, [(1.5, now_ms)])]))
+    written = [rw.TimeSeries(labels, [(1.5, now_ms)])]
+    request, request_v2 = (rw.snappy(each(written)) for each in (rw.request_v1, rw.request_v2))
     batch = wire.encode_batch(
         wire.pack_batch(
             [Sample(Series("up"), 2.5, (now_ms + 1) * 1_000_000)],
@@ -50,11 +51,12 @@ def test_a_sender_is_told_to_come_back_while_the_store_is_away(tmp_path: Path) -
                 client.get("/v1/samples", params={"match": "up"}),
                 client.post("/v1/ingest", content=batch, headers=NATIVE),
                 client.post("/api/v1/write", content=request, headers=rw.V1_HEADERS),
-                client.post("/api/v1/write", content=request, headers=rw.V1_HEADERS),
+                client.post("/api/v1/write", content=request_v2, headers=rw.V2_HEADERS),
             ]
             assert [answer.status_code for answer in away] == [503] * 5
             assert all(answer.headers["retry-after"] for answer in away)
             assert "the store is not available" in away[-1].text
+            assert away[-1].headers["X-Prometheus-Remote-Write-Samples-Written"] == "0"
             metrics = client.get("/metrics").text
             assert "fabric_service_pending_rows 0.0" in metrics
             assert "fabric_service_inflight_bytes 0.0" in metrics

@@ -92,6 +92,11 @@ def check_count(count: int, what: str, rule: str, bound: int) -> None:
         raise WireTooLarge(f"{count} {what} or more in one request; {rule} is {bound}")
 
 
+def pieces(samples: int, exemplars: int, histograms: int) -> int:
+    """How much is lost with a series that is refused whole: one at least, its metadata."""
+    return max(1, samples + exemplars + histograms)
+
+
 class Collected:
     """The content of a request, gathered while it is read."""
 

@@ -21,6 +21,7 @@ from api.data.ingest.remote_write import (
     metric_type,
     parse_exemplar,
     parse_sample,
+    pieces,
     take_both,
 )
 from api.data.ingest.runs import RUN_SERIES, Tails
@@ -213,7 +214,8 @@ def parse_series_v1(body: bytes, start: int, stop: int, collected: Collected) ->
             histograms += 1
     # Only labels that stand together in front may be recognised by their bytes later.
     key = body[start:labels_end] if labels_lead else None
-    row = collected.identify(key, lambda: canonical_labels(pairs), len(samples))
+    lost = pieces(len(samples), len(exemplars), histograms)
+    row = collected.identify(key, lambda: canonical_labels(pairs), lost)
     if row is None:
         return
     collected.add(row, samples)

@@ -23,6 +23,7 @@ from api.data.ingest.remote_write import (
     metric_type,
     parse_exemplar,
     parse_sample,
+    pieces,
     take_both,
 )
 from api.data.ingest.runs import Tails
@@ -266,7 +267,8 @@ def parse_series_v2(
             pb.expect(wire_type, pb.LENGTH, "metadata")
             metadata = (begin, end)
     texts = symbols.texts(body, references)
-    row = collected.identify(None, lambda: canonical_labels(pair_labels(texts)), len(samples))
+    lost = pieces(len(samples), len(exemplars), histograms)
+    row = collected.identify(None, lambda: canonical_labels(pair_labels(texts)), lost)
     if row is None:
         return
     collected.add(row, samples)
