@@ -149,7 +149,8 @@ def look(
     phases.say("looking for faults")
     judged = judge_windows(times, {file.format for file in loaded.files})
     phases.say("summing up")
-    reports = [summarise_job(store, analysis) for analysis in analyses]
+    shown = {job.job: job for each in times for job in each.jobs}
+    reports = [summarise_job(store, analysis, shown) for analysis in analyses]
     unclear = judged.unclear or ([] if judged.verdicts else in_part(reports))
     diagnosis = Diagnosis(
         verdicts=judged.verdicts,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from api.diagnose import units
+from api.diagnose import stage_words, units
 from api.diagnose.clock_words import clock_lines
 from api.diagnose.page_data import Column, Row, Table, share_of
 from api.diagnose.report import JobReport, Quantiles
@@ -78,6 +78,7 @@ def job_tables(job: JobReport, among: int = 1) -> list[Table]:
     """The tables below a job's plots; ``among`` is the number of jobs on the page."""
     found = (
         operation_table(job),
+        stage_table(job),
         rank_table(job, share_of(RANKS_SHOWN, among)),
         slowest_table(job),
         communicator_table(job),
@@ -130,6 +131,20 @@ def rank_table(job: JobReport, ranks_max: int = RANKS_SHOWN) -> Table:
         headings,
         [(rank_cells(rank), rank.is_outlier) for rank in ranks],
     )
+
+
+def stage_table(job: JobReport) -> Table:
+    stages = job.stages
+    rows = [
+        (stage_words.stage_cells(each), stages is not None and each.stage == stages.pace)
+        for each in (stages.stages if stages is not None else [])
+    ]
+    headings = [
+        f">{name}" if place >= stage_words.NUMBERS_FROM else name
+        for place, name in enumerate(stage_words.HEADINGS)
+    ]
+    lines = stage_words.stage_lines(stages) if stages is not None else []
+    return table(stage_words.TITLE, " ".join(lines), headings, rows)
 
 
 def slowest_table(job: JobReport) -> Table:

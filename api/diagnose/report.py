@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from alerts.compare.stages import Stages
 from alerts.window.columns import ClockFit, Step
 from api.diagnose import units
 from api.diagnose.bandwidth import BandwidthReport
@@ -277,6 +278,8 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     lateness: list[LatenessReport]
     pending: list[PendingReport]
     pending_total: int
+    stages: Stages | None = None
+    """What each stage of its pipelines did; null where its ranks send each other nothing."""
 
 
 class DetectorReport(msgspec.Struct, frozen=True, kw_only=True):

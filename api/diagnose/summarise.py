@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import numpy as np
 
+from alerts.compare.stages import has_messages, stages_in
 from alerts.window.columns import Ints, Operations, Records
+from alerts.window.model import JobWindow
 from alerts.window.split import PAIRWISE, distinct, starts_of
 from api.diagnose import units
 from api.diagnose.analyse import Analysis, RankRows
@@ -192,8 +194,12 @@ def find_losses(analysis: Analysis) -> list[Loss]:
     return losses
 
 
-def summarise_job(store: ThrowAwayStore, analysis: Analysis) -> JobReport:
+def summarise_job(
+    store: ThrowAwayStore, analysis: Analysis, windows: Mapping[str, JobWindow]
+) -> JobReport:
+    """``windows``: what detectors saw of each job, by its name."""
     job, found = analysis.job, analysis.job.found
+    window = windows.get(job.name)
     collectives = report_collectives(analysis)
     pending = find_pending(store, job)
     return JobReport(
@@ -219,6 +225,7 @@ def summarise_job(store: ThrowAwayStore, analysis: Analysis) -> JobReport:
         lateness=report_lateness(analysis),
         pending=pending[:PENDING_MAX],
         pending_total=len(pending),
+        stages=stages_in(window) if window is not None and has_messages(window) else None,
     )
 
 

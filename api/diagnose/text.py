@@ -15,7 +15,7 @@ from rich.text import Text
 
 from alerts.judge import words
 from alerts.window.columns import Floats, Step
-from api.diagnose import units
+from api.diagnose import stage_words, units
 from api.diagnose.bandwidth import BandwidthReport
 from api.diagnose.clock_words import clock_lines, long
 from api.diagnose.report import (
@@ -56,6 +56,7 @@ from collector.contract.measurement import undecided_lines
 from collector.contract.verdict import Culprit, Reason, Verdict
 
 SLOWEST_SHOWN = 10
+STAGES_SHOWN = 32
 FILES_SHOWN = 5
 RANKS_SHOWN = 32
 """Ranks in the table; of more, those that are last in most often."""
@@ -296,6 +297,7 @@ class Report:
         self.show_communicators(job)
         self.show_clocks(job)
         self.show_steps(job)
+        self.show_stages(job)
         self.show_pending(job)
         self.show_slowest(job)
         self.show_ranks(job)
@@ -438,6 +440,19 @@ class Report:
         self._console.print(Padding(table, (0, 0, 0, 2)))
         if len(ordered) > PENDING_SHOWN:
             self.say(f"and {len(ordered) - PENDING_SHOWN} more groups", FAINT, indent=2)
+
+    def show_stages(self, job: JobReport) -> None:
+        if job.stages is None:
+            return
+        self.title(stage_words.TITLE)
+        for line in stage_words.stage_lines(job.stages):
+            self.paragraph(line)
+        table = plain_table(*stage_words.HEADINGS)
+        for each in job.stages.stages[:STAGES_SHOWN]:
+            style = HOT if each.stage == job.stages.pace else ""
+            add_row(table, *stage_words.stage_cells(each), style=style)
+        if job.stages.stages:
+            self._console.print(Padding(table, (0, 0, 0, 2)))
 
     def show_slowest(self, job: JobReport) -> None:
         slowest = slowest_of(job.collectives)

@@ -38,6 +38,23 @@ def test_the_slow_ranks_of_a_real_pipeline_are_named_and_no_others(truth_file: P
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("run", "pace", "most"),
+    [("pipeline_healthy", None, None), ("pipeline_stage3", 3, None), ("pipeline_late3", 3, 3)],
+)
+def test_the_stages_of_a_real_pipeline_are_told_and_which_sets_the_pace(
+    run: str, pace: int | None, most: int | None
+) -> None:
+    """A slow rank sets the pace of its stage, and is far above its copy; a heavy stage is not."""
+    (job,) = report_of(ROOT / "tests/fixtures/pipelines" / run).jobs
+    assert job.stages is not None
+    assert [one.ranks for one in job.stages.stages] == [[k, k + 4] for k in range(4)]
+    assert (job.stages.pace, job.stages.unknown) == (pace, [])
+    apart = [one.own_most_rank for one in job.stages.stages if one.own_most_ns > 2 * one.own_ns]
+    assert apart == ([] if most is None else [most])
+
+
+@pytest.mark.slow
 def test_what_it_costs_is_what_the_steps_took_longer() -> None:
     """Played again without the slow rank, a step takes about what the healthy ones took."""
     run = ROOT / "tests/fixtures/pipelines/pipeline_late3"

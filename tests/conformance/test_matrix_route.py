@@ -143,6 +143,24 @@ def test_sends_between_pipeline_stages_are_measured(service: InProcess) -> None:
     assert found["0", "1"]["is_local"]
 
 
+def stages(service: InProcess, job: str) -> dict[str, Any]:
+    start_s = round(small_scenario().start_unix_ns / NS)
+    parameters = {"from": start_s + FROM_S, "to": start_s + TO_S}
+    answer = service.client.get(f"/v1/jobs/{job}/stages", params=parameters)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_job_whose_stages_are_not_known_says_why(service: InProcess) -> None:
+    """Simulated ranks meet in messages at once, so that no step of theirs can be told apart."""
+    for job, words in ((EXPERTS, "no sends and receives"), (STAGES, "does not add up")):
+        answer = stages(service, job)
+        (reason,) = answer["unknown"]
+        assert words in reason
+        assert (answer["stages"], answer["bubble_share"], answer["pace"]) == ([], None, None)
+
+
 def test_a_nic_that_sends_to_one_other_has_its_own_count_in_the_cell(service: InProcess) -> None:
     found = cells(ask(service, STAGES, by="nic"))
     cell = found["node0004/mlx5_0", "node0005/mlx5_0"]

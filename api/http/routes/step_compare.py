@@ -1,4 +1,4 @@
-"""`GET /v1/jobs/{job}/steps/compare`, `…/differ`: slow steps against normal ones."""
+"""`GET /v1/jobs/{job}/steps/compare`, `…/differ`, `…/stages`: what its steps are made of."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from alerts.compare.model import StepsCompared
+from alerts.compare.stages import Stages
 from api.base.compare_limits import COMPARE_BEFORE_SECONDS, COMPARE_SECONDS_MAX
 from api.base.errors import Problem
 from api.base.limits import EXPLAIN_SECONDS_DEFAULT, EXPLAINS_WAITING_MAX, NAME_CHARS_MAX
@@ -122,6 +123,23 @@ async def differ(job: FoundJob, parts: Parts, from_: From = None, to: To = None)
         "EXPLAINS_WAITING_MAX",
         EXPLAINS_WAITING_MAX,
         key=("differ", msgspec.json.encode(question)),
+    )
+    return Response(body, media_type=JSON)
+
+
+@router.get(
+    "/v1/jobs/{job}/stages",
+    summary="A pipeline's stages: own work, waiting, bubble, and which one sets the pace",
+    **documented(Stages, "Stage by stage; what is not known has a reason.", others=BUSY),
+)
+async def stages(job: FoundJob, parts: Parts, from_: From = None, to: To = None) -> Response:
+    """A typical step of each stage, from messages and collectives; accuses no part."""
+    question = StepsQuestion(job=job.job, span=span_of_differ(parts, job, from_, to))
+    body = await parts.queues.explanations.take(
+        lambda: msgspec.json.encode(parts.explainer.stages(question)),
+        "EXPLAINS_WAITING_MAX",
+        EXPLAINS_WAITING_MAX,
+        key=("stages", msgspec.json.encode(question)),
     )
     return Response(body, media_type=JSON)
 

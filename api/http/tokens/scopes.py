@@ -96,6 +96,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/jobs/{job}/steps": Scope.READ,
     "GET /v1/jobs/{job}/steps/compare": Scope.READ,
     "GET /v1/jobs/{job}/steps/differ": Scope.READ,
+    "GET /v1/jobs/{job}/stages": Scope.READ,
     "GET /v1/jobs/{job}/timeline": Scope.READ,
     "GET /v1/jobs/{job}/operations": Scope.READ,
     "GET /v1/jobs/{job}/heat": Scope.READ,

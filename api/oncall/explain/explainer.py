@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from alerts.compare.model import StepsCompared
+from alerts.compare.stages import Stages
 from alerts.finding import Finding
 from alerts.window.model import JobWindow, Window
 from api.base.limits import EXPLAIN_EVENTS_MAX, EXPLAIN_JOBS_MAX
@@ -72,6 +73,10 @@ class Explainer:
     def differ(self, question: StepsQuestion) -> StepsDiffer:
         with self._lock:
             return steps.differ(self._past, question)
+
+    def stages(self, question: StepsQuestion) -> Stages:
+        with self._lock:
+            return steps.stages(self._past, question)
 
     def _read(self, question: Question) -> Window:
         named = {*question.jobs, *([question.job] if question.job is not None else [])}

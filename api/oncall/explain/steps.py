@@ -6,6 +6,7 @@ import msgspec
 
 from alerts.compare.model import StepsCompared
 from alerts.compare.sides import side_of, why_not
+from alerts.compare.stages import Stages, stages_in, without
 from alerts.compare.stand_out import Differences, divide, what_stands_out
 from alerts.compare.steps import Asked, blamed_of, compare_steps, not_known
 from alerts.signals.gaps import own_time
@@ -126,3 +127,10 @@ def differ(past: PastWindows, question: StepsQuestion) -> StepsDiffer:
         slow_at_ns=at,
         unknown=[reason] if reason else [],
     )
+
+
+def stages(past: PastWindows, question: StepsQuestion) -> Stages:
+    job = job_in(past.read(*question.span, {question.job}), question.job)
+    if job is None:
+        return without(question.job, f"{question.job}: no record of it was read")
+    return stages_in(job)
