@@ -12,7 +12,7 @@ shows that it is on. Which collective waits is not in here: utilisation is 1 in 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from collector.contract.errors import HostError
@@ -35,6 +35,9 @@ from collector.sources import SourceSettings
 from collector.tables.nvml import (
     FABRIC_COMPLETED,
     FABRIC_CONDITIONS,
+    FEC_BLOCKS,
+    FEC_GROUPS,
+    FEC_SECONDS,
     FIELDS,
     LINK_COUNT,
     LINK_FIELDS,
@@ -92,6 +95,9 @@ class Gpu:
         self._links = 0
         self._plan: list[tuple[FieldKey, Field, Series]] = []
         self._plan_missing: list[Missing] = []
+        self._has_fec = False
+        self._fec: list[tuple[Series, float | NvmlError]] = []
+        self._fec_ns = 0
         self._series_of: dict[tuple[str, Labels], Series] = {}
         self._process_series: dict[str, tuple[Series, Series]] = {}
         self._xid_last = 0
@@ -104,6 +110,10 @@ class Gpu:
                 self._look(nvml, host)
                 self._look_ns = host.monotonic_ns() + LOOK_SECONDS * NS
             readings = list(self._read(nvml, host.now_ns()))
+            if self._has_fec and host.monotonic_ns() >= self._fec_ns:
+                self._fec = list(self._read_fec(nvml))
+                self._fec_ns = host.monotonic_ns() + FEC_SECONDS * NS
+            readings += [reading_of(*each, host.now_ns()) for each in self._fec]
         except NvmlError as error:
             self._look_ns = 0
             yield Sample(self._series("fabric_gpu_up"), 0, host.now_ns())
@@ -191,7 +201,17 @@ class Gpu:
                 self._plan.append((*usable[0], series))
             else:
                 refused[series] = answers[each[0][0]]
-        self._plan_missing = self._name_refused(refused)
+        self._plan_missing = [*self._name_refused(refused), *self._look_for_fec(nvml)]
+
+    def _look_for_fec(self, nvml: Nvml) -> Iterator[Missing]:
+        """Whether links have a history of error correction, by one number of its hundreds."""
+        self._has_fec = False
+        if self._settings.per_link and self._links:
+            (first,) = self._fields(nvml, [(FEC_GROUPS["0"][0], 0)])
+            self._has_fec = not is_refusal(first)
+            if isinstance(first, NvmlError) and not self._has_fec:
+                self._fec = []
+                yield Missing(self._series(FEC_BLOCKS), first.reason, first.detail)
 
     def _name_refused(self, refused: dict[Series, float | NvmlError]) -> list[Missing]:
         """An absence for each; one, not eighteen, for what none of the links has."""
@@ -234,15 +254,18 @@ class Gpu:
         answer = self._ask(nvml, "fabric")
         state = number_of(answer, "state")
         yield reading_of(self._series("fabric_gpu_fabric_state"), state, time_ns)
+        if state == FABRIC_COMPLETED:  # before that it has no meaning
+            status = number_of(answer, "status")
+            yield reading_of(self._series("fabric_gpu_fabric_status"), status, time_ns)
         health = number_of(answer, "health")
         if isinstance(health, NvmlError):
             return
         yield Sample(self._series("fabric_gpu_fabric_health"), health, time_ns)
-        for condition, shift in FABRIC_CONDITIONS.items():
-            bits = int(health) >> shift & 0b11
-            if bits in {1, 2}:
-                series = self._series("fabric_gpu_fabric_unhealthy", (("condition", condition),))
-                yield Sample(series, int(bits == 1), time_ns)
+        for name, condition in FABRIC_CONDITIONS.items():
+            is_so = condition.judge(int(health))
+            if is_so is not None:
+                series = self._series("fabric_gpu_fabric_unhealthy", (("condition", name),))
+                yield Sample(series, int(is_so), time_ns)
 
     def _read_fields(self, nvml: Nvml, time_ns: int) -> Iterator[Reading]:
         answers = self._fields(nvml, [key for key, _, _ in self._plan])
@@ -255,11 +278,19 @@ class Gpu:
             if self._settings.per_link or not is_link:
                 yield reading_of(series, value, time_ns)
         for metric, values in links.items():
-            # A sum without one of the links would look like a counter that was reset.
-            refusal = next((value for value in values if isinstance(value, NvmlError)), None)
-            whole = refusal or sum(value for value in values if not isinstance(value, NvmlError))
-            yield reading_of(self._series(LINK_TOTALS[metric]), whole, time_ns)
+            yield reading_of(self._series(LINK_TOTALS[metric]), total_of(values), time_ns)
         yield from self._plan_missing
+
+    def _read_fec(self, nvml: Nvml) -> Iterator[tuple[Series, float | NvmlError]]:
+        """How many blocks of each link were received with how many wrong symbols."""
+        numbers = [number for group in FEC_GROUPS.values() for number in group]
+        for link in range(self._links):
+            answers = self._fields(nvml, [(number, link) for number in numbers])
+            by_number = dict(zip(numbers, answers, strict=True))
+            for words, group in FEC_GROUPS.items():
+                labels = (("link", str(link)), ("symbol_errors", words))
+                whole = total_of([by_number[number] for number in group])
+                yield self._series(FEC_BLOCKS, labels), whole
 
     def _read_processes(self, nvml: Nvml, time_ns: int) -> Iterator[Reading]:
         count = self._series("fabric_gpu_processes")
@@ -420,6 +451,12 @@ def reading_of(series: Series, answer: float | NvmlError, time_ns: int) -> Readi
 
 def scale(answer: float | NvmlError, factor: float) -> float | NvmlError:
     return answer if isinstance(answer, NvmlError) else answer * factor
+
+
+def total_of(answers: Sequence[float | NvmlError]) -> float | NvmlError:
+    """The sum, or the first refusal: a sum without a part would look like a counter's reset."""
+    refusal = next((each for each in answers if isinstance(each, NvmlError)), None)
+    return refusal or sum(each for each in answers if not isinstance(each, NvmlError))
 
 
 def decode_field(field: Field, answer: float | NvmlError) -> float | NvmlError:

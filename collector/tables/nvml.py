@@ -218,8 +218,25 @@ LINK_FIELDS = (
     Field(220, "fabric_gpu_nvlink_link_effective_error_ratio", is_packed_ratio=True),
     Field(221, "fabric_gpu_nvlink_link_symbol_errors_total"),
     Field(222, "fabric_gpu_nvlink_link_symbol_error_ratio", is_packed_ratio=True),
+    Field(294, "fabric_gpu_nvlink_link_blocks_total"),
+    Field(295, "fabric_gpu_nvlink_link_retry_blocks_total"),
 )
-"""Of each NVLink, asked in the same call; the scope is the link's number."""
+"""Of each NVLink, asked in the same call; the scope is the link's number. Numbers and meaning are
+those of nvidia-ml-py 13.615.71 (`pynvml.py`), which is nvml.h of that release."""
+
+FEC_BLOCKS = "fabric_gpu_nvlink_link_fec_blocks_total"
+_FEC_FIRST = 235
+FEC_GROUPS = {
+    "0": range(_FEC_FIRST, _FEC_FIRST + 1),
+    "1-3": range(_FEC_FIRST + 1, _FEC_FIRST + 4),
+    "4-15": range(_FEC_FIRST + 4, _FEC_FIRST + 16),
+}
+"""Fields of an NVLink's history of error correction, which has a bin for each number of wrong
+symbols in a block. Three groups of them are kept, with the bound between light and heavy that
+Datadog's agent has (`nvlinkFECLightErrorThreshold`): sixteen bins of 18 links would triple what a
+GPU has in series, to say the same."""
+FEC_SECONDS = 60
+"""Between two reads of that history: it tells of days, and is 288 fields of a GPU."""
 
 
 def unpack_ratio(packed: int) -> float:
@@ -233,15 +250,36 @@ def unpack_ratio(packed: int) -> float:
 
 
 FABRIC_COMPLETED = 3
-"""nvmlGpuFabricState_t: the GPU belongs to an NVLink domain that is ready for use."""
+"""nvmlGpuFabricState_t: the GPU has ended its registration; ``status`` says how."""
+
+
+class Condition(NamedTuple):
+    """Where in the health mask a condition is, and what its number says; 0 is: not known."""
+
+    shift: int
+    width: int
+    healthy: int
+    unhealthy: range
+
+    def judge(self, mask: int) -> bool | None:
+        """Whether the domain is in this condition; None if the driver does not tell."""
+        number = mask >> self.shift & (1 << self.width) - 1
+        if number == self.healthy:
+            return False
+        return True if number in self.unhealthy else None
+
 
 FABRIC_CONDITIONS = {
-    "degraded_bandwidth": 0,
-    "route_recovery": 2,
-    "route_unhealthy": 4,
-    "access_timeout_recovery": 6,
+    "degraded_bandwidth": Condition(0, 2, 2, range(1, 2)),
+    "route_recovery": Condition(2, 2, 2, range(1, 2)),
+    "route_unhealthy": Condition(4, 2, 2, range(1, 2)),
+    "access_timeout_recovery": Condition(6, 2, 2, range(1, 2)),
+    # Which one of seven mistakes it is stands in fabric_gpu_fabric_health.
+    "incorrect_configuration": Condition(8, 4, 1, range(2, 9)),
+    "manager_disconnected": Condition(14, 2, 1, range(2, 3)),
 }
-"""Where in the health mask each condition's two bits are: 0 unknown, 1 true, 2 false."""
+"""NVML_GPU_FABRIC_HEALTH_MASK_* (nvidia-ml-py 13.615.71). Left out is whether a partition is
+assigned: a tray that waits for its tenant has none, and nothing is wrong with it."""
 
 
 class Xid(NamedTuple):

@@ -138,6 +138,7 @@ STEADY = (
         for level, banks in (("max", 3072), ("high", 0), ("partial", 0), ("low", 0), ("none", 0))
     ),
     Steady("fabric_gpu_fabric_state", 3),
+    Steady("fabric_gpu_fabric_status", 0),
     Steady("fabric_gpu_fabric_health", FABRIC_HEALTHY),
     *(
         Steady("fabric_gpu_fabric_unhealthy", 0, (("condition", condition),))
@@ -196,5 +197,8 @@ REFUSED: tuple[tuple[str, Labels], ...] = (
     (f"{_LINK}_effective_error_ratio", ()),
     (f"{_LINK}_symbol_errors_total", ()),
     (f"{_LINK}_symbol_error_ratio", ()),
+    (f"{_LINK}_blocks_total", ()),
+    (f"{_LINK}_retry_blocks_total", ()),
+    (f"{_LINK}_fec_blocks_total", ()),
 )
 """Metrics that an H200 lacks: reported as missing."""

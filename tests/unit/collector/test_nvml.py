@@ -28,7 +28,14 @@ from collector.doors.nvml import (
     reason_for,
 )
 from collector.sources.nvml import LOOK_SECONDS, PROCESSES_MAX, XIDS_MAX, NvmlSource, Settings
-from collector.tables.nvml import LINK_FIELDS, XIDS, explain_xid
+from collector.tables.nvml import (
+    FABRIC_CONDITIONS,
+    FEC_BLOCKS,
+    FEC_SECONDS,
+    LINK_FIELDS,
+    XIDS,
+    explain_xid,
+)
 from tests.bench.gpu_read import RecordingNvml
 from tests.doubles.fakes import HandHost
 
@@ -225,7 +232,61 @@ def test_what_no_link_has_is_one_absence(host: GpuHost) -> None:
         if isinstance(each, Missing) and "_link_" in each.series.metric and "nvlink" in str(each)
     ]
     series = {(field.metric, field.labels) for field in LINK_FIELDS}
-    assert len(of_links) == len(series) - 1  # all but the state
+    assert len(of_links) == len(series)  # all but the state, and the history of correction
+
+
+def test_the_history_of_correction_is_read_once_a_minute_and_is_whole(host: GpuHost) -> None:
+    host.gpu["field 91 0"] = 2
+    for link in range(2):
+        host.gpu.update({f"field {235 + wrong} {link}": 10**6 >> wrong for wrong in range(16)})
+    source = NvmlSource(Settings())
+
+    def blocks() -> dict[str, float]:
+        return {
+            f"{dict(each.series.labels)['link']} {dict(each.series.labels)['symbol_errors']}": (
+                each.value
+            )
+            for each in read(source, host)
+            if isinstance(each, Sample) and each.series.metric == FEC_BLOCKS
+        }
+
+    heavy = sum(10**6 >> wrong for wrong in range(4, 16))
+    first = blocks()
+    assert first["0 0"] == 10**6
+    assert first["1 1-3"] == 500_000 + 250_000 + 125_000
+    assert first["1 4-15"] == heavy
+    assert len(first) == 6
+    host.gpu["field 250 1"] = {"error": 999}
+    assert blocks() == first
+    assert "field 236 1" not in host.asked.recording()["gpus"][0]
+    host.clock.advance(FEC_SECONDS)
+    assert blocks() == {key: value for key, value in first.items() if key != "1 4-15"}
+
+
+def test_a_fabric_status_means_nothing_before_the_registration_has_ended(host: GpuHost) -> None:
+    fabric = {"cluster": "0" * 32, "clique": 0, "state": 2, "status": 999, "health": 0}
+    host.gpu["fabric"] = fabric
+    before = read(NvmlSource(Settings()), host)
+    assert values(before)["fabric_gpu_fabric_state"] == 2
+    assert "fabric_gpu_fabric_status" not in values(before) | absences(before)
+    fabric["state"] = 3
+    assert values(read(NvmlSource(Settings()), host))["fabric_gpu_fabric_status"] == 999
+
+
+@pytest.mark.parametrize(
+    ("mask", "unhealthy", "known"),
+    [
+        (0, set(), 0),
+        (0b10101010, set(), 4),
+        (0b10101001 | 1 << 8 | 1 << 14, {"degraded_bandwidth"}, 6),
+        (3 << 8 | 2 << 14, {"incorrect_configuration", "manager_disconnected"}, 2),
+        (0b11 | 0xF << 8 | 3 << 14, set(), 0),  # numbers that no header knows
+    ],
+)
+def test_the_health_mask_is_read_bit_by_bit(mask: int, unhealthy: set[str], known: int) -> None:
+    found = {name: each.judge(mask) for name, each in FABRIC_CONDITIONS.items()}
+    assert {name for name, is_so in found.items() if is_so} == unhealthy
+    assert sum(is_so is not None for is_so in found.values()) == known
 
 
 def test_a_driver_that_refuses_is_an_error_of_the_source(host: GpuHost) -> None:

@@ -95,6 +95,9 @@ def test_nvml_of_a_healthy_host_misses_only_what_an_h200_refuses(host: Host) -> 
         "fabric_gpu_nvlink_link_effective_error_ratio",
         "fabric_gpu_nvlink_link_symbol_errors_total",
         "fabric_gpu_nvlink_link_symbol_error_ratio",
+        "fabric_gpu_nvlink_link_blocks_total",
+        "fabric_gpu_nvlink_link_retry_blocks_total",
+        "fabric_gpu_nvlink_link_fec_blocks_total",
     }
 
 
