@@ -13,8 +13,9 @@ from alerts.detectors.gpu_error import XID_EVENT
 from alerts.detectors.link_flap import EVENTS as LINK_EVENTS
 from alerts.detectors.mismatch import TIMED_OUT
 from alerts.signals.addresses import HOST_ADDRESS
-from alerts.signals.talkers import PORT_TALKERS, parse_talkers
+from alerts.signals.talkers import PORT_DROPS, PORT_TALKERS, QUEUES, parse_counts, parse_talkers
 from collector.contract.communicator import COMMUNICATOR, HOST, PID, RANK
+from collector.contract.drop_reasons import NAMES as DROP_REASONS
 from collector.contract.kernel import (
     AGE,
     COMPONENT,
@@ -36,6 +37,7 @@ KINDS = frozenset(
         "link_rate",
         "burst",
         "queue_burst",
+        PORT_DROPS,
         PORT_TALKERS,
         XID_EVENT,
         LAST_WORDS,
@@ -82,6 +84,8 @@ class EventScrub:
             "queue": digits,
             "peak_bytes": digits,
             "talkers": self._talkers,
+            "reasons": drop_reasons,
+            "queues": drop_queues,
             "milliseconds": digits,
             AGE: digits,
             COUNT: digits,
@@ -141,6 +145,15 @@ class EventScrub:
 
     def _pid(self, text: str) -> str:
         return str(self._names.pid(int(text))) if digits(text) else ""
+
+
+def drop_reasons(text: str) -> str:
+    """Why packets were dropped, and how many: words of a specification."""
+    return " ".join(f"{name}={count}" for name, count in parse_counts(text, DROP_REASONS).items())
+
+
+def drop_queues(text: str) -> str:
+    return " ".join(f"{name}={count}" for name, count in parse_counts(text, QUEUES).items())
 
 
 def renamed(texts: Mapping[str, str], how: Mapping[str, Rename]) -> dict[str, str]:

@@ -51,6 +51,7 @@ from alerts.signals.ports import (
     values_of,
     waited,
 )
+from alerts.signals.talkers import flow_evidence
 from alerts.window.columns import Flags, Floats
 from alerts.window.model import Ports, Window
 from collector.contract.verdict import Cause, Evidence, Reason
@@ -175,7 +176,10 @@ def uplink(window: Window, row: int, span: Span, share: Floats, flows: Floats) -
         culprit=ports.culprit(row),
         strength=scaled(full, LOAD_LEAST, LOAD_CLEAR, low=0.65, high=0.9),
         rows=slowed(window, row, span),
-        evidence=carries(window, row, span, words, mean(share[row, before])),
+        evidence=[
+            *carries(window, row, span, words, mean(share[row, before])),
+            *flow_evidence(window, row, span),
+        ],
     )
 
 

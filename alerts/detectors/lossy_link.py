@@ -63,6 +63,7 @@ from alerts.signals.ports import (
     usual,
     waited,
 )
+from alerts.signals.talkers import flow_evidence
 from alerts.signals.vanished import Vanished, vanished
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Ports, Window
@@ -248,7 +249,11 @@ def discarding(window: Window) -> list[Finding]:
             culprit=ports.culprit(nic_end(ports, row)),
             strength=scaled(lost, LOSS_LEAST, LOSS_CLEAR),
             rows=[row],
-            evidence=[evidence, *sent_again(window, row, span)],
+            evidence=[
+                evidence,
+                *flow_evidence(window, row, span),
+                *sent_again(window, row, span),
+            ],
         )
         findings.append(finding)
     return findings

@@ -7,19 +7,25 @@ send into it, and so on upstream: the whole job waits, and most of those that wa
 *Signal.* The share of time for which a switch's port was held back by the NIC at its far end: the
 NIC's own count of the time that it paused, or the port's count of the time without credit. NICs
 pass nothing on, so one that holds its switch back is a root and cannot be a victim. Those that wait
-behind it are found by walking upstream over ports that are held back by a switch that is.
+behind it are found by walking upstream over ports that are held back by a switch that is. Where
+neither end counts time, as where switches count pause frames and their NICs have no agent, frames
+say no share of time. Then three things have to come at once at the NIC's port: frames that can have
+stopped it for a third of the time, and many more than before; less traffic through it than before;
+and ports that its switch holds back in turn, because what the NIC does not take stands there.
 
 *Assumptions.* What holds a switch back and is a switch itself is never a root here: its own queue
 stands at a port that is held back by one further down (and the walk goes on there) or that is
 full (`congestion`). Two cells are asked for; where most NICs always pause a little, each is
-compared with itself.
+compared with itself. By frames alone, only a NIC that is the one of its switch to do so is named:
+of two, one may be slow and the other briefly busy, and frames do not tell which.
 
-*Misses.* NICs that no agent reads, where their switches count pause frames and no time; unknown far
-ends.
+*Misses.* By frames alone: storms that began before the window, several at one switch, and a switch
+that has memory enough to hold no port back. Unknown far ends.
 
 *Reference.* The port that sends pause and receives none is the root: PFC storms as SONiC's
-watchdog, Hawkeye and others trace them. 5 to 10 percent of time without credit as a warning is
-folklore; UFM counts the same time as lost bandwidth.
+watchdog, Hawkeye and others trace them. A pause frame lasts 65,535 times 512 bits at most (IEEE
+802.3, annex 31B; 802.1Qbb has the same unit). 5 to 10 percent of time without credit as a warning
+is folklore; UFM counts the same time as lost bandwidth.
 """
 
 from __future__ import annotations
@@ -29,7 +35,9 @@ import numpy as np
 from alerts.finding import Finding
 from alerts.signals.ports import (
     Span,
+    amount,
     called,
+    carried,
     faces_nic,
     held_back,
     latest,
@@ -60,6 +68,15 @@ HELD_RISE = 3.0
 FRAMES_LEAST = 100.0
 """Pause frames a second from which on a port counts as held back where no device counts the time:
 at 400 Gb/s one frame stops it for 84 microseconds at most, so this is up to a hundredth of time."""
+FRAME_BITS = 65_535 * 512
+"""Bit times that one pause frame can stop a port for: the longest that it can say."""
+FRAMES_HELD_LEAST = HELD_CLEAR
+"""Of time for which a port's pause frames can have stopped it at most, where they are all that is
+counted: as much as is clear where time is counted. A tenth of it may be true, hence the rest."""
+FALL_LEAST = 0.1
+"""Share of its traffic that the port must have lost: frames that slow down no flow are health."""
+FALL_CLEAR = 2.0
+"""Times its present traffic that it carried before: then nothing else explains the fall."""
 TICKS_LEAST = 1e7
 """A second, of a NIC's own count of waiting: devices differ in how long a tick is, so this only
 shows that it waits, not for how long."""
@@ -83,13 +100,73 @@ def detect(window: Window) -> list[Finding]:
         span = latest(ports, flags[row], least=READINGS_LEAST)
         if span is not None:
             findings.append(root(window, row, span, held))
-    return findings
+    return [*findings, *by_frames(window, held)]
 
 
 def roots(ports: Ports, held: Floats) -> Flags:
     """[ports, cells]: ports of switches that the NIC at their far end holds back."""
     can_be = (ports.is_switch & faces_nic(ports))[:, None]
     return unusual(np.where(can_be, held, np.nan), HELD_LEAST, HELD_RISE)
+
+
+# By frames alone ----------------------------------------------------------------------------------
+
+
+def by_frames(window: Window, held: Floats) -> list[Finding]:
+    """Roots among ports of which frames are counted and no time: one of a switch, or none."""
+    ports = window.ports
+    frames = paused_frames(ports)
+    can_be = ports.is_switch & faces_nic(ports) & np.isnan(held).all(axis=1)
+    if not (np.nan_to_num(frames[can_be]) > 0).any():
+        return []
+    with np.errstate(divide="ignore", invalid="ignore"):
+        longest = frames * FRAME_BITS / ports.rate_bits_per_second[:, None]
+    longest = np.where(can_be[:, None] & np.isfinite(longest), np.fmin(longest, 1.0), np.nan)
+    flags = unusual(longest, FRAMES_HELD_LEAST, HELD_RISE)
+    rows_of: dict[str, list[int]] = {}
+    for row in rows_with(flags, READINGS_LEAST):
+        rows_of.setdefault(ports.host[row], []).append(row)
+    lone = [rows[0] for _, rows in sorted(rows_of.items()) if len(rows) == 1]
+    spans = [(row, latest(ports, flags[row], least=READINGS_LEAST)) for row in lone]
+    found = [root_by_frames(window, row, span, frames, held) for row, span in spans if span]
+    return [each for each in found if each is not None]
+
+
+def root_by_frames(
+    window: Window, row: int, span: Span, frames: Floats, held: Floats
+) -> Finding | None:
+    """A NIC whose frames are new, whose traffic fell, and behind whose port others wait."""
+    ports, sent = window.ports, carried(window.ports)[row]
+    nic, before = int(ports.other_end[row]), slice(0, max(0, span.first - 1))
+    if (~np.isnan(frames[row, before] + sent[before])).sum() < READINGS_LEAST:
+        return None
+    count, base = mean(frames[row, span.cells]), mean(frames[row, before])
+    now, usually = mean(sent[span.cells]), mean(sent[before])
+    behind = upstream(ports, row, span, held)
+    if count < HELD_RISE * base or now > (1.0 - FALL_LEAST) * usually or not behind:
+        return None
+    words = (
+        f"{called(ports, nic)} held {called(ports, row)} back {{0}}, {amount(base)} before; what "
+        f"the port sends fell to {percent(now / usually)} of before"
+    )
+    evidence = held_back(window, row, span, words=words)
+    waiting = np.nan_to_num(means(frames[:, span.cells]))
+    for other in sorted(behind, key=lambda one: (-waiting[one], called(ports, one)))[
+        :WAITING_SHOWN
+    ]:
+        words = f"{called(ports, other)} waits behind it, stopped {{0}}"
+        evidence += held_back(window, other, span, words=words)
+    return report(
+        window,
+        span,
+        detector=NAME,
+        cause=Cause.PAUSE_STORM,
+        reason=Reason.NIC,
+        culprit=ports.culprit(nic),
+        strength=scaled(usually / max(now, 1.0), 1.0, FALL_CLEAR, low=0.6, high=0.8),
+        rows=[nic, *behind],
+        evidence=evidence,
+    )
 
 
 def upstream(ports: Ports, row: int, span: Span, held: Floats) -> list[int]:

@@ -39,7 +39,7 @@ from alerts.signals.ports import (
     values_of,
     waited,
 )
-from alerts.signals.talkers import talker_evidence
+from alerts.signals.talkers import flow_evidence
 from alerts.window.columns import Flags, Floats
 from alerts.window.model import Ports, Window
 from collector.contract.units import NS
@@ -257,7 +257,7 @@ def inflow(window: Window, row: int, span: Span, seen: Seen) -> Inflow | None:
         *queue_evidence(window, row, span, seen),
         *peak_evidence(window, row, span),
         *burst_evidence(window, row, span),
-        *talker_evidence(window, int(window.ports.other_end[row]), span),
+        *flow_evidence(window, int(window.ports.other_end[row]), span),
     ]  # fmt: skip
     return Inflow(
         nic=row,

@@ -32,6 +32,10 @@ _MARKS = str.maketrans("", "", ":. -")
 _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 _INTERFACE = re.compile(r"([a-z][a-z_. -]*?)[ -]?(\d[\d/:.,-]*)")
 
+_HCA = re.compile(r"(?P<host>\S+) (?P<device>(?:mlx[45]|hfi1|qib|rxe|siw)_\d+)")
+"""How rdma-ndd(8) of rdma-core describes an HCA by default, "%h %d", where the device has the
+kernel's own name."""
+
 
 class EndFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One port's report of its neighbour by one method; empty: not reported."""
@@ -285,7 +289,8 @@ class Directory:
             return Found(self.itself(found), is_known=True)
         node = self._node_of(end)
         if node is None:
-            return Found(unknown_port(end), is_known=False)
+            port = unknown_port(end)
+            return Found(self.itself(port), is_known=port.host in self._nodes)
         port = self._port_of(node, end)
         if port is None and not end.peer_name and (mac := as_mac(end.peer_chassis)):
             port = self._by_mac.get(mac)  # the firmware of a network card reports itself
@@ -359,9 +364,12 @@ def unknown_port(end: EndFact) -> PortId:
 
     A node that identifies its port by an address and describes it by a name is a machine: lldpd
     and the firmware of network cards do so, and switches identify a port by its name. Where no
-    agent runs on hosts, this tells a leaf's ports to hosts from those to other switches.
+    agent runs on hosts, this tells a leaf's ports to hosts from those to other switches. On
+    InfiniBand, rdma-ndd describes an HCA as its host and its device, and no switch says so.
     """
     node = end.peer_name or end.peer_chassis or end.peer_guid or end.peer_port_id or end.peer_port
     if end.peer_name and as_mac(end.peer_port_id) and end.peer_port and not as_mac(end.peer_port):
         return PortId(node, end.peer_port, FIRST_PORT)
+    if end.peer_guid and end.peer_port and (described := _HCA.fullmatch(node.strip())):
+        return PortId(described["host"], described["device"], end.peer_port)
     return PortId(node, node, end.peer_port or end.peer_port_id or f"at {end.port}")

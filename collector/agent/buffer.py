@@ -30,7 +30,9 @@ BUFFER_READS = 2
 """Or so many of the largest read there was: one round of 128 switches with all their queues has
 600,000 samples, and must not be dropped because it is one round."""
 BUFFER_EVENTS_MAX = 10_000
-PATIENT_KINDS = frozenset({"burst", "capture", "configuration", "port_talkers", "queue_burst"})
+PATIENT_KINDS = frozenset(
+    {"burst", "capture", "configuration", "port_drops", "port_talkers", "queue_burst"}
+)
 """Events that a healthy host has all the time: they wait for the next batch. All others (a link
 that went down, an XID) are news for the on-call person: they are sent at once."""
 BATCH_COLLECTIVES_MAX = 20_000

@@ -2,10 +2,12 @@
 
 By "sFlow Version 5" (sflow.org, July 2004): big-endian words, lengths before everything that may
 be unknown, so that a record of another kind is passed over by its length. Read are flow samples
-and counter samples in both forms (compact and expanded), of their records the packet's header, the
-IPv4 and IPv6 forms of one, the generic and the Ethernet counters of an interface, and its name
-("sFlow Port Name", 0:1005). Everything comes over UDP from anywhere: nothing is believed that does
-not fit, and a sample that breaks off ends the datagram, not the reader.
+and counter samples in both forms (compact and expanded), and notices of dropped packets ("sFlow
+Dropped Packet Notification Structures", sflow.org: `discarded_packet`, 0:5); of their records the
+packet's header, the IPv4 and IPv6 forms of one, a dropped packet's queue (0:1036), the generic and
+the Ethernet counters of an interface, and its name ("sFlow Port Name", 0:1005). Everything comes
+over UDP from anywhere: nothing is believed that does not fit, and a sample that breaks off ends the
+datagram, not the reader.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ RECORDS_MAX = 32
 """Records of one sample: there are some dozen kinds."""
 NAME_BYTES_MAX = 256
 
-FLOW, COUNTERS, FLOW_EXPANDED, COUNTERS_EXPANDED = 1, 2, 3, 4
-RAW_HEADER, SAMPLED_IPV4, SAMPLED_IPV6 = 1, 3, 4
+FLOW, COUNTERS, FLOW_EXPANDED, COUNTERS_EXPANDED, DISCARDED = 1, 2, 3, 4, 5
+RAW_HEADER, SAMPLED_IPV4, SAMPLED_IPV6, EGRESS_QUEUE = 1, 3, 4, 1036
 GENERIC, ETHERNET, PORT_NAME = 1, 2, 1005
 HEADER_ETHERNET = 1
 """header_protocol: ETHERNET-ISO88023."""
@@ -62,6 +64,26 @@ class Flow(NamedTuple):
     is_dropped: bool
 
 
+class Discard(NamedTuple):
+    """One packet that the switch has dropped, and told of: no sample, but each up to its limit."""
+
+    source: str
+    destination: str
+    """Addresses of its IP header; empty: it has none that was sent along."""
+    input: int
+    """ifIndex; 0: not known."""
+    output: int
+    """ifIndex where it was dropped on its way out; 0: it was dropped before."""
+    reason: int
+    """`drop_reason` of the specification."""
+    queue: int | None
+    """Where it was to leave from."""
+    source_id: tuple[int, int]
+    """The part of the switch that told it, and counts what it did not tell."""
+    untold: int
+    """Drops that this part has not told of since it began, for its limit."""
+
+
 class Counts(NamedTuple):
     """Counters of one interface; None: the switch does not have it."""
 
@@ -83,6 +105,7 @@ class Datagram(NamedTuple):
     uptime_ms: int
     flows: list[Flow]
     counters: list[Counts]
+    discards: list[Discard]
     broken: int
     """Samples that do not fit."""
 
@@ -135,7 +158,7 @@ def parse_datagram(data: bytes) -> Datagram:
         reader.word(),
         reader.word(),
     )
-    found = Datagram(agent, sub_agent, sequence, uptime, [], [], 0)
+    found = Datagram(agent, sub_agent, sequence, uptime, [], [], [], 0)
     broken, count = 0, reader.word()
     for _ in range(min(count, SAMPLES_MAX)):
         try:
@@ -150,6 +173,8 @@ def parse_datagram(data: bytes) -> Datagram:
                 counts = read_counts(sample, is_expanded=kind == COUNTERS_EXPANDED)
                 if counts is not None:
                     found.counters.append(counts)
+            elif kind == DISCARDED:
+                found.discards.append(read_discard(sample))
         except ParseError:
             broken += 1
     return found._replace(broken=broken + max(0, count - SAMPLES_MAX))
@@ -198,6 +223,25 @@ def read_flow(sample: Reader, *, is_expanded: bool) -> Flow:
             source, destination, length = read_sampled_ip(record, is_ipv6=kind == SAMPLED_IPV6)
             frame = frame or length
     return Flow(source, destination, frame, rate, sampled_at, came_in, went_out, is_dropped)
+
+
+def read_discard(sample: Reader) -> Discard:
+    """A notice of a dropped packet, which has the expanded form of a source alone."""
+    sample.word()  # its sequence number: datagrams have one too
+    source_id = sample.word(), sample.word()
+    untold = sample.word()
+    came_in, to_leave, reason = sample.word(), sample.word(), sample.word()
+    source = destination = ""
+    queue = None
+    for kind, record in records_of(sample):
+        if kind == RAW_HEADER:
+            source, destination = read_header(record)[1] or (source, destination)
+        elif kind in {SAMPLED_IPV4, SAMPLED_IPV6} and not source:
+            source, destination, _ = read_sampled_ip(record, is_ipv6=kind == SAMPLED_IPV6)
+        elif kind == EGRESS_QUEUE:
+            queue = Reader(record).word()
+    ends = (0 if index in {INTERNAL, UNKNOWN_32} else index for index in (came_in, to_leave))
+    return Discard(source, destination, *ends, reason, queue, source_id, untold)
 
 
 def read_header(record: bytes) -> tuple[int, tuple[str, str] | None]:

@@ -2,8 +2,9 @@
 
 Off until `listen` is set. Each switch stands in the settings, by the address that it gives itself
 (`agent-address`); what any other address sends is counted and dropped. Shown are who fills the
-ports that are busy with several senders (`collector.switches.talkers`), and, if wanted, the
-counters of its interfaces. Samples are an estimate: a verdict shows them as context.
+ports that are busy with several senders (`collector.switches.talkers`), which packets it has
+dropped, where a switch tells (`collector.switches.drops`), and, if wanted, the counters of its
+interfaces. Samples are an estimate: a verdict shows them as context.
 
 sFlow names ports by ifIndex. A switch that sends names beside its counters (Open vSwitch, Host
 sFlow) is understood; for others `ports` of the settings says which is which.
@@ -25,6 +26,7 @@ from collector.doors.host import Host
 from collector.doors.udp import split_address
 from collector.parsing.sflow import WIDE_NAMES, Counts, Datagram, parse_datagram
 from collector.sources import SourceSettings
+from collector.switches import drops
 from collector.switches.talkers import PORTS_MAX, Talkers, event_of
 
 LOOK_SECONDS = 0.2
@@ -44,6 +46,8 @@ DATAGRAMS = "fabric_switch_flow_datagrams_total"
 LOST = "fabric_switch_flow_lost_datagrams_total"
 SAMPLES = "fabric_switch_flow_samples_total"
 LEFT_OUT = "fabric_switch_flow_left_out_total"
+DROPS = "fabric_switch_drop_notices_total"
+DROPS_UNTOLD = "fabric_switch_drop_notices_withheld_total"
 STATE_UP, STATE_DOWN = 4, 1
 
 COUNTERS = {
@@ -99,6 +103,7 @@ class Switch:
     def __init__(self, settings: SflowSwitch) -> None:
         self.name = settings.name
         self.talkers = Talkers()
+        self.drops = drops.Drops()
         self.datagrams = self.lost = self.samples = self.broken = 0
         self.names = {int(index): name for index, name in settings.ports.items()}
         self._given = frozenset(self.names)
@@ -118,6 +123,8 @@ class Switch:
         self._note_sequence(datagram)
         for flow in datagram.flows:
             self.talkers.count(flow)
+        for discard in datagram.discards:
+            self.drops.count(discard)
         for counts in datagram.counters:
             if counts.port in self.speeds or len(self.speeds) < PORTS_MAX:
                 self.speeds[counts.port] = counts.speed or 0
@@ -151,12 +158,26 @@ class Switch:
         yield Sample(self._find(SAMPLES), self.samples, time_ns)
         for load in self.talkers.take(seconds, self.speeds, settings.busy_ratio, now_ns):
             yield event_of(load, self._port_labels(load.port), seconds, time_ns, hosts)
-        for reason, count in {"broken": self.broken, **self.talkers.dropped}.items():
+        yield from self._read_drops(seconds, time_ns, hosts)
+        left_out = {"broken": self.broken, **self.talkers.dropped, "drops": self.drops.left_out}
+        for reason, count in left_out.items():
             yield Sample(self._find(LEFT_OUT, reason), count, time_ns)
         news, self._news = self._news, {}
         if settings.counters:
             for counts, heard_ns in news.values():
                 yield from self._read_port(counts, heard_ns)
+
+    def _read_drops(
+        self, seconds: float, time_ns: int, hosts: Mapping[str, str]
+    ) -> Iterator[Reading]:
+        """Nothing of a switch that has told of no drop: most cannot."""
+        if not self.drops.told:
+            return
+        for reason, count in self.drops.told.items():
+            yield Sample(self._find(DROPS, reason), count, time_ns)
+        yield Sample(self._find(DROPS_UNTOLD), self.drops.untold, time_ns)
+        for index, found in self.drops.take():
+            yield drops.event_of(found, self._port_labels(index), seconds, time_ns, hosts)
 
     def _read_port(self, counts: Counts, time_ns: int) -> Iterator[Sample]:
         if counts.port not in self.names:
@@ -192,7 +213,7 @@ class Switch:
         key = metric, word
         if key not in self._series:
             labels = {"host": self.name}
-            if metric == LEFT_OUT:
+            if metric in {LEFT_OUT, DROPS}:
                 labels["drop_reason"] = word
             elif word:
                 labels |= {"device": self.name, "port": word}

@@ -1,11 +1,14 @@
 """Full ports: into NICs by a neighbour, between switches by a bad spread."""
 
 from alerts.detectors.congestion import detect
+from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.small_fabric import (
     LINE,
     PACKET_BYTES,
     SENT,
+    START_NS,
+    STEP_NS,
     SmallFabric,
     check_garbage_accuses_nobody,
     check_order_does_not_matter,
@@ -116,6 +119,49 @@ def test_a_job_that_goes_on_after_standing_still_overloads_nothing() -> None:
     for number in range(8):
         fabric.carry(host(number), leaf_port(number), 0.2 * LINE / 8, slice(None))
         fabric.carry(host(number), leaf_port(number), 0.06 * LINE / 8, stood)
+    assert detect(fabric.window()) == []
+
+
+def told(kind: str, port: str, **attributes: str) -> Event:
+    return Event(
+        kind=kind,
+        time_ns=START_NS + 22 * STEP_NS,
+        labels={"host": "leaf-0", "device": "leaf-0", "port": port},
+        attributes=attributes,
+    )
+
+
+def test_flows_that_fill_an_uplink_and_its_drops_are_evidence_and_no_more() -> None:
+    fabric = polarised()
+    (before,) = detect(fabric.window())
+    fabric.events = [
+        told("port_talkers", "7", talkers="192.0.2.1>192.0.2.9=60", hosts="192.0.2.1=node0"),
+        told("port_talkers", "8", talkers="192.0.2.8>192.0.2.9=99"),  # of another port
+        told(
+            "port_drops",
+            "7",
+            reasons="no_buffer_space=30 red=10 evil=9",
+            queues="3=40",
+            talkers="192.0.2.1>192.0.2.9=75",
+            hosts="192.0.2.1=node0",
+        ),
+    ]
+    (found,) = detect(fabric.window())
+    drops, talkers = [each for each in found.evidence if each not in before.evidence]
+    assert drops.text == (
+        "leaf-0 told of 40 packets that its port 7 dropped (no_buffer_space, red; queue 3): from "
+        "node0 of job ring (192.0.2.1) to 192.0.2.9 75 %"
+    )
+    assert (drops.value, drops.unit) == (40.0, "packets")
+    assert talkers.text == (
+        "by sampled packets, what leaf-0 port 7 sends comes from node0 of job ring (192.0.2.1) 60 %"
+    )
+    assert (found.culprit, found.strength) == (before.culprit, before.strength)
+
+
+def test_drops_that_a_switch_tells_accuse_no_one() -> None:
+    fabric = SmallFabric()
+    fabric.events = [told("port_drops", "4", reasons="no_buffer_space=99999")]
     assert detect(fabric.window()) == []
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from alerts.detectors.lossy_link import DAMAGE, DISCARDS, GAPS, RESENT, detect
+from collector.contract.model import Event
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.small_fabric import (
@@ -106,6 +107,27 @@ def test_a_port_that_drops_where_it_should_pause_is_misconfigured() -> None:
     fabric.set("queue_discarded_packets_total", ("spine-0", "1"), 9e3, LATE)
     (found,) = detect(fabric.window())
     assert (found.culprit, found.reason) == (NODE_3, Reason.CONFIGURATION)
+
+
+def test_whose_packets_a_full_queue_dropped_is_shown_beside() -> None:
+    fabric = SmallFabric()
+    fabric.set("queue_discarded_packets_total", leaf_port(3), 5e4, LATE)
+    (before,) = detect(fabric.window())
+    fabric.events = [
+        Event(
+            kind="port_drops",
+            time_ns=fabric.grid.start_ns + 22 * STEP_NS,
+            labels={"host": "leaf-0", "device": "leaf-0", "port": "4"},
+            attributes={"reasons": "no_buffer_space=8", "talkers": "192.0.2.1>192.0.2.4=100"},
+        )
+    ]
+    (found,) = detect(fabric.window())
+    (drops,) = [each for each in found.evidence if each not in before.evidence]
+    assert drops.text == (
+        "leaf-0 told of 8 packets that its port 4 dropped (no_buffer_space): from "
+        "192.0.2.1 to 192.0.2.4 100 %"
+    )
+    assert (found.culprit, found.strength) == (before.culprit, before.strength)
 
 
 def test_drops_of_a_port_that_its_far_end_holds_back_are_not_its_own() -> None:

@@ -276,3 +276,39 @@ def test_an_unknown_node_that_gives_an_address_is_a_machine(
     found = resolve([end(LEAF_PORT, peer_name="node-9", **peer)], PORTS[3:], (), SWITCHES)
     assert [link.id for link in found.links] == [LinkId.between(LEAF_PORT, port)]
     assert [(node.name, node.kind) for node in found.unknown] == [("node-9", NodeKind.UNKNOWN)]
+
+
+HCA = {"peer_guid": "0xb00", "peer_port": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "port"),
+    [
+        # rdma-ndd's own words, and a switch's, a router's and an older driver's
+        ("node-9 mlx5_2", PortId("node-9", "mlx5_2", "1")),
+        ("MF0;leaf-9:MQM9700/U1", PortId("MF0;leaf-9:MQM9700/U1", "MF0;leaf-9:MQM9700/U1", "1")),
+        ("Quantum Mellanox Technologies",) * 2,
+        ("node-9 HCA-1",) * 2,
+        ("node-9",) * 2,
+    ],
+)
+def test_an_unknown_hca_is_known_by_how_rdma_ndd_describes_it(
+    name: str, port: PortId | str
+) -> None:
+    far = PortId(port, port, "1") if isinstance(port, str) else port
+    found = resolve([end(LEAF_PORT, peer_name=name, **HCA)], PORTS[3:], (), SWITCHES)
+    assert [link.id for link in found.links] == [LinkId.between(LEAF_PORT, far)]
+
+
+def test_an_hca_of_a_host_that_is_known_is_that_host_s() -> None:
+    found = join(end(LEAF_PORT, peer_name="node-1 mlx5_7", **HCA))
+    assert [link.id for link in found.links] == [
+        LinkId.between(LEAF_PORT, PortId("node-1", "mlx5_7", "1"))
+    ]
+    assert found.unknown == ()
+
+
+def test_lldp_s_words_make_no_hca() -> None:
+    found = resolve([end(LEAF_PORT, peer_name="node-9 mlx5_2", peer_port="1")], PORTS[3:], (), ())
+    (link,) = found.links
+    assert {link.id.a.host, link.id.b.host} == {"leaf-0", "node-9 mlx5_2"}

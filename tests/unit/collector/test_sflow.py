@@ -12,15 +12,18 @@ from collector.contract.errors import ParseError, SettingsError
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.doors.host import Host
 from collector.doors.udp import parse_recorded
-from collector.parsing.sflow import SAMPLES_MAX, Flow, parse_datagram
+from collector.parsing.sflow import SAMPLES_MAX, Discard, Flow, parse_datagram
 from collector.sources.sflow import Settings, Sflow, SflowSwitch
+from collector.switches import drops as drops_module
 from collector.switches import talkers as talkers_module
+from collector.switches.drops import Drops
 from collector.switches.talkers import AGAIN_SECONDS, Talkers
 from tests.stands.ports import free_port
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures/sources/sflow/open_vswitch/tree/udp"
 AGENT = "192.0.2.250"
 GIGABIT = 10**9
+NOTICES = "fabric_switch_drop_notices_total"
 
 
 def words(*numbers: int) -> bytes:
@@ -48,6 +51,19 @@ def flow(
     interfaces = words(0, came, went >> 30, went & 0x3FFFFFFF) if wide else words(came, went)
     body = words(1) + ends + words(rate, 0, 0) + interfaces + words(len(records))
     return words(3 if wide else 1) + opaque(body + b"".join(records))
+
+
+def discard(
+    *records: bytes,
+    came: int = 7,
+    leaves: int = 9,
+    reason: int = 259,
+    untold: int = 0,
+    part: int = 1,
+) -> bytes:
+    """`discarded_packet` of the document "sFlow Dropped Packet Notification Structures"."""
+    body = words(1, 0, part, untold, came, leaves, reason, len(records))
+    return words(5) + opaque(body + b"".join(records))
 
 
 def counters(index: int, octets: int, *, speed: int = GIGABIT, name: str = "") -> bytes:
@@ -95,6 +111,23 @@ def test_where_a_packet_went(went: int, output: int, is_dropped: bool) -> None: 
     assert (found.output, found.is_dropped) == (output, is_dropped)
 
 
+def test_a_dropped_packet_is_read_with_its_flow_its_queue_and_its_reason() -> None:
+    sample = discard(header(ipv4("192.0.2.1", "192.0.2.9")), words(1036) + opaque(words(3)))
+    found = parse_datagram(datagram(sample, discard(leaves=0, reason=258, untold=4)))
+    assert found.flows == []
+    assert found.discards == [
+        Discard("192.0.2.1", "192.0.2.9", 7, 9, 259, 3, (0, 1), 0),
+        Discard("", "", 7, 0, 258, None, (0, 1), 4),
+    ]
+
+
+def test_a_notice_that_is_cut_off_is_counted_as_broken() -> None:
+    whole = discard(header(ipv4("192.0.2.1", "192.0.2.9")))
+    short = words(5) + opaque(whole[8:40])
+    found = parse_datagram(datagram(short, whole))
+    assert (len(found.discards), found.broken) == (1, 1)
+
+
 def test_a_counter_that_the_switch_does_not_have_is_none() -> None:
     (found,) = parse_datagram(datagram(counters(3, 500, name="Ethernet8"))).counters
     assert (found.port, found.speed, found.name) == (3, GIGABIT, "Ethernet8")
@@ -121,7 +154,9 @@ def test_no_byte_that_changes_or_lacks_ends_the_reader() -> None:
     recorded = [
         each.data for file in FIXTURE.iterdir() for each in parse_recorded(file.read_bytes())
     ]
-    whole = [*recorded, datagram(flow(header(ipv4("192.0.2.1", "192.0.2.2")), wide=True))]
+    packet = header(ipv4("192.0.2.1", "192.0.2.2"))
+    queue = words(1036) + opaque(words(3))
+    whole = [*recorded, datagram(flow(packet, wide=True)), datagram(discard(packet, queue))]
     for _ in range(3000):
         data = bytearray(chance.choice(whole))
         for _ in range(chance.randrange(4)):
@@ -130,7 +165,7 @@ def test_no_byte_that_changes_or_lacks_ends_the_reader() -> None:
             found = parse_datagram(bytes(data[: chance.randrange(len(data) + 1)]))
         except ParseError:
             continue
-        assert len(found.flows) + len(found.counters) <= SAMPLES_MAX
+        assert len(found.flows) + len(found.counters) + len(found.discards) <= SAMPLES_MAX
 
 
 # --- who fills a port ----------------------------------------------------------------------------
@@ -194,6 +229,49 @@ def test_pairs_are_bounded_and_what_is_dropped_is_counted(monkeypatch: pytest.Mo
     assert load.senders == 10
 
 
+# --- what a switch has dropped ------------------------------------------------------------------
+
+
+def dropped(source: str = "192.0.2.1", *, output: int = 9, reason: int = 259) -> Discard:
+    return Discard(source, "192.0.2.9", 7, output, reason, 3, (0, 1), 0)
+
+
+def test_drops_are_told_by_port_reason_queue_and_flow() -> None:
+    drops = Drops()
+    for source, count in (("192.0.2.1", 3), ("192.0.2.2", 1)):
+        for _ in range(count):
+            drops.count(dropped(source))
+    drops.count(dropped(reason=260))
+    drops.count(dropped(output=0, reason=258))
+    (egress, one), (ingress, other) = drops.take()
+    assert (egress, one.total, one.reasons) == (9, 5, {"no_buffer_space": 4, "red": 1})
+    assert (one.pairs["192.0.2.1", "192.0.2.9"], one.queues) == (4, {3: 5})
+    assert (ingress, other.reasons) == (7, {"acl": 1})
+    assert drops.take() == []
+    assert drops.told == {"no_buffer_space": 4, "red": 1, "acl": 1}
+
+
+def test_drops_are_bounded_and_what_is_left_out_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drops_module, "PORTS_MAX", 2)
+    monkeypatch.setattr(drops_module, "PAIRS_MAX", 3)
+    drops = Drops()
+    for output in (1, 2, 3):
+        drops.count(dropped(output=output))
+    for number in range(5):
+        drops.count(dropped(f"192.0.2.{number}", output=1))
+    drops.count(Discard("", "", 0, 0, 9999, None, (0, 1), 0))
+    assert drops.left_out == 1 + 3 + 1
+    assert [(index, found.total) for index, found in drops.take()] == [(1, 6), (2, 1)]
+    assert drops.told["other"] == 1
+
+
+def test_what_a_switch_withheld_counts_from_its_first_notice_and_by_part() -> None:
+    drops = Drops()
+    for part, untold in ((1, 100), (2, 7), (1, 130), (2, 7), (1, 5), (1, 6)):
+        drops.count(dropped()._replace(source_id=(0, part), untold=untold))
+    assert drops.untold == 31
+
+
 # --- the source ----------------------------------------------------------------------------------
 
 
@@ -245,6 +323,35 @@ def test_a_busy_port_is_an_event_with_the_hosts_that_are_known(tmp_path: Path) -
     assert event.labels == {"host": "leaf-1", "device": "leaf-1", "port": "Ethernet36"}
     assert event.attributes["talkers"] == "192.0.2.1>192.0.2.9=50 192.0.2.2>192.0.2.9=50"
     assert event.attributes["hosts"] == "192.0.2.1=gpu-1"
+
+
+def test_dropped_packets_are_an_event_and_counts_by_reason(tmp_path: Path) -> None:
+    names = tmp_path / "hosts"
+    names.write_text("192.0.2.1 gpu-1\n")
+    stand = Stand(hosts_file=str(names))
+    try:
+        stand.send(datagram())
+        assert not any(metric == NOTICES for metric, _ in stand.values())
+        packet = header(ipv4("192.0.2.1", "192.0.2.9"))
+        queue = words(1036) + opaque(words(3))
+        stand.send(datagram(discard(packet, queue), discard(packet, queue, untold=5), sequence=2))
+        readings = stand.read()
+    finally:
+        stand.close()
+    (event,) = [each for each in readings if isinstance(each, Event)]
+    assert event.kind == "port_drops"
+    assert event.labels == {"host": "leaf-1", "device": "leaf-1", "port": "Ethernet36"}
+    assert event.attributes["reasons"] == "no_buffer_space=2"
+    assert event.attributes["queues"] == "3=2"
+    assert event.attributes["talkers"] == "192.0.2.1>192.0.2.9=100"
+    assert event.attributes["hosts"] == "192.0.2.1=gpu-1"
+    values = {
+        (each.series.metric, dict(each.series.labels).get("drop_reason", "")): each.value
+        for each in readings
+        if isinstance(each, Sample)
+    }
+    assert values[NOTICES, "no_buffer_space"] == 2
+    assert values["fabric_switch_drop_notices_withheld_total", ""] == 5
 
 
 def test_what_is_lost_or_strange_is_counted() -> None:
