@@ -225,7 +225,7 @@ class Simulation:
             over = np.divide(turn.remaining, speed, out=np.zeros(len(speed)), where=able)
             own = self.now_s + np.minimum(over, 0.0) - turn.lag_s
             ends = np.where(np.isfinite(turn.end_s), turn.end_s, own)
-            floor = turn.phase.start_s + turn.phase.pattern.floor_seconds
+            floor = turn.phase.start_s + turn.phase.floor_seconds
             too_much = np.where(done, np.maximum(-turn.remaining, 0.0), 0.0)
             if too_much.any():
                 self._tallies.take_back(

@@ -76,6 +76,9 @@ MEMORY_BUSY_BYTES = 71 << 30
 MEMORY_IDLE_BYTES = 1 << 29
 PCIE_GENERATION = 5
 PCIE_WIDTH = 16
+REPLAY_SECONDS = 5e-6
+"""That an NVLink stands still for each packet that it has to send again. An assumption: no vendor
+publishes it."""
 LOADER_BYTES_PER_SECOND = 40e6
 """Into a GPU while it computes: its batches."""
 READ_BYTES = 1 << 20
@@ -205,7 +208,7 @@ class _Gpus:
         self._energy: Floats = np.zeros(count)
         self._counts: dict[str, Counts] = {
             name: np.zeros(count, dtype=np.int64)
-            for name in ("power", "thermal", "correctable", "uncorrectable", "nvlink")
+            for name in ("power", "thermal", "correctable", "uncorrectable", "nvlink", "replays")
         }
 
     def restart(self, gpus: Bools) -> None:
@@ -235,6 +238,8 @@ class _Gpus:
         self._count_errors(world, seconds, works, random)
         moved = np.rint(np.where(works, activity.nvlink_bytes, 0.0))
         self._counts["nvlink"] += moved.astype(np.int64)
+        lost = (1.0 - world.gpu_nvlink_share) / REPLAY_SECONDS * communicate * seconds
+        self._counts["replays"] += np.rint(lost).astype(np.int64)
         self._pcie_transmit = self._of_nics(activity.transmitted) * works
         loading = LOADER_BYTES_PER_SECOND * self._compute
         self._pcie_receive = self._of_nics(activity.received) * works + loading
@@ -347,6 +352,7 @@ class _Gpus:
             pcie_replays=np.zeros(count, dtype=np.int64),
             nvlink_transmit_bytes=nvlink.copy(),
             nvlink_receive_bytes=nvlink.copy(),
+            nvlink_replays=self._counts["replays"].copy(),
             pcie_transmit_bytes_per_second=self._pcie_transmit.copy(),
             pcie_receive_bytes_per_second=self._pcie_receive.copy(),
         )

@@ -97,6 +97,7 @@ class GpuReadings:
     pcie_replays: Counts
     nvlink_transmit_bytes: Counts
     nvlink_receive_bytes: Counts
+    nvlink_replays: Counts
     pcie_transmit_bytes_per_second: Floats
     pcie_receive_bytes_per_second: Floats
 

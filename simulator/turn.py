@@ -115,7 +115,7 @@ class Turn:
     def lone_ends(self) -> Floats:
         assert self.lone is not None
         start = self.phase.start_s
-        ends: Floats = start + np.maximum(self.lone.seconds, self.phase.pattern.floor_seconds)
+        ends: Floats = start + np.maximum(self.lone.seconds, self.phase.floor_seconds)
         return ends
 
     def book(self, until_s: float) -> Floats:

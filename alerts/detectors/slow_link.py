@@ -54,11 +54,12 @@ from alerts.signals.edges import (
     suspects_of,
 )
 from alerts.signals.gaps import own_time
+from alerts.signals.inside import host_of_edge
 from alerts.signals.ladder import RANKS_MIN, Ladder, is_of_late_rank, ladder_of
 from alerts.signals.lasting import Lasting, lasting
 from alerts.signals.pipelines import by_messages
 from alerts.signals.smoothness import Smoothest, smoothest
-from alerts.signals.step_times import step_times
+from alerts.signals.step_times import cost_by_steps
 from alerts.signals.transfer import (
     MANY,
     Company,
@@ -73,7 +74,7 @@ from alerts.window.model import JobWindow, Window
 from collector.contract.figures import duration
 from collector.contract.figures import share as percentage
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Cost, Culprit, Evidence, RuledOut
+from collector.contract.verdict import Cause, Culprit, Evidence, RuledOut
 
 LADDERS_MAX = 64
 """Communicators whose exits are looked at, the slowest ones: one fault makes a few slow."""
@@ -164,7 +165,11 @@ def of_job(window: Window, job: JobWindow) -> list[Finding]:
     seeds = [one for one in found[:LADDERS_MAX] if is_certain(window, job, one)]
     if not seeds:
         names = {name for name in job.operations.communicators if crosses_network(job, name)}
-        always = lasting(job, kinds, names)
+        always = [
+            one
+            for one in lasting(job, kinds, names)
+            if not host_of_edge(job, one.stretch, one.ladder)
+        ]
         if not always:
             return []
         fabric = fabric_of(window, job)
@@ -185,6 +190,8 @@ def is_certain(window: Window, job: JobWindow, stretch: Stretch) -> bool:
     if not is_long or (is_of_messages(job, stretch) and seconds < MESSAGE_SECONDS_MIN):
         return False
     ladder = None if job.is_estimate else ladder_of(job, stretch)
+    if host_of_edge(job, stretch, ladder):
+        return False  # `scale_up` reports what is slow inside a host: no NIC is
     is_late = ladder is not None and is_of_late_rank(job, stretch, ladder)
     is_fine = is_explained(stretch, ladder, is_late=is_late)
     if seconds >= BRIEF_SECONDS or not is_fine:
@@ -366,6 +373,10 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
     )
     is_named = first is not None and stands_out(suspects) and is_surrounded(fabric, slow, first)
     culprit = first.culprit if first is not None and is_named else Culprit()
+    cost = None
+    if episode.short is None:
+        lost_s = episode.worst.excess_ns * len(episode.worst.slow) / NS
+        cost = cost_by_steps(job, episode.since_ns, episode.last_ns, lost_s)
     return Finding(
         detector="slow_link",
         cause=Cause.SLOW_LINK,
@@ -383,7 +394,7 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
             *([even_evidence(window, even)] if even is not None else []),
         ),
         ruled_out=ruled_out_of(job, episode),
-        cost=cost_of(job, episode) if episode.short is None else None,
+        cost=cost,
     )
 
 
@@ -653,24 +664,3 @@ def own_lateness(job: JobWindow, episode: Episode) -> float | None:
     excess = own.excess_ns[:, inside]
     excess = excess[np.isfinite(excess).sum(axis=1) >= STEPS_MIN]
     return max(0.0, float(np.nanmedian(excess, axis=1).max())) if len(excess) else None
-
-
-def cost_of(job: JobWindow, episode: Episode) -> Cost:
-    """What the job lost: by its steps, or by what its slowest kind took too long."""
-    lasted = max((episode.last_ns - episode.since_ns) / NS, 1e-9)
-    times = step_times(job, episode.since_ns, episode.last_ns)
-    if times is not None:
-        # What was not read lost as much as what was.
-        count = max(times.count, lasted / times.slow) if job.slices else times.count
-        lost = max(0.0, times.slow - times.usual) * count
-    else:
-        lost = episode.worst.excess_ns * len(episode.worst.slow) / NS
-    lost = min(lost, lasted)
-    return Cost(
-        job=job.job,
-        lost_seconds=lost,
-        step_seconds=None if times is None else times.slow,
-        step_seconds_without=None if times is None else times.usual,
-        lost_share=lost / lasted,
-        gpu_hours=lost * job.size / 3600,
-    )

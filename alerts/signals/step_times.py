@@ -8,6 +8,7 @@ import numpy as np
 from alerts.window.model import JobWindow
 from alerts.window.slices import whole_steps
 from collector.contract.units import NS
+from collector.contract.verdict import Cost
 
 STEPS_MIN = 3
 """Steps of each kind before their lengths are compared."""
@@ -51,4 +52,23 @@ def step_times(job: JobWindow, since_ns: int, last_ns: int) -> StepTimes | None:
         slow_outside=float(np.median(outside[slow])) / NS,
         usual_outside=float(np.median(outside[beside])) / NS,
         count=len(slow),
+    )
+
+
+def cost_by_steps(job: JobWindow, since_ns: int, last_ns: int, lost_s: float) -> Cost:
+    """What the job lost: by its steps, or ``lost_s`` where too few of these are known."""
+    lasted = max((last_ns - since_ns) / NS, 1e-9)
+    times = step_times(job, since_ns, last_ns)
+    if times is not None:
+        # What was not read lost as much as what was.
+        count = max(times.count, lasted / times.slow) if job.slices else times.count
+        lost_s = max(0.0, times.slow - times.usual) * count
+    lost_s = min(lost_s, lasted)
+    return Cost(
+        job=job.job,
+        lost_seconds=lost_s,
+        step_seconds=None if times is None else times.slow,
+        step_seconds_without=None if times is None else times.usual,
+        lost_share=lost_s / lasted,
+        gpu_hours=lost_s * job.size / 3600,
     )

@@ -147,6 +147,20 @@ class Reason(enum.StrEnum):
         looks_for=Sought("slow PCIe", (PCIE_NIC, PCIE_GPU)),
         runbook=OF_CAUSE,
     )
+    SCALE_UP = ReasonFacts(
+        name="scale_up",
+        title="NVLink or xGMI inside the host",
+        because="its GPUs exchange data among themselves more slowly than those of its peers",
+        layer=Layer.COMPUTE,
+        action=(
+            "On {host} run `nvidia-smi nvlink -s -e{gpu}` and `nvidia-smi topo -m` (AMD: `amd-smi "
+            "xgmi -l`): links that are down, retrain or repeat; read the fabric manager's log. No "
+            "NIC or cable of {host} has a part in it. Drain {host}, reset all its GPUs together, "
+            "and have GPU or NVSwitch replaced if it comes again."
+        ),
+        runbook="gpu-nvlink",
+        looks_for=Sought("slow links between the GPUs of a host", (TIMES,)),
+    )
     IMBALANCE = ReasonFacts(
         name="imbalance",
         title="uneven work",

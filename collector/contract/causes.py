@@ -151,6 +151,13 @@ class Cause(enum.StrEnum):
             # Storage is shared: which host waits for it today is chance.
             Reason.DATA_LOADING: ByReason(blame=Blame(host=0.2, half_life_s=1 * HOURS)),
             Reason.PCIE: ByReason(blame=PCIE_SLOW, runbook="gpu-pcie"),
+            Reason.SCALE_UP: ByReason(
+                blame=GPU_BROKEN,
+                does=(
+                    "is slow over NVLink or xGMI, inside the host",
+                    "are slow over NVLink or xGMI, inside their hosts",
+                ),
+            ),
             Reason.IMBALANCE: ByReason(
                 blame=NO_BLAME,
                 does=("has more work than its peers", "have more work than the other stages"),

@@ -76,7 +76,7 @@ has a number, by which a reader skips events that it has had."""
 LINK_ERRORS_REFUSED = (29, 30, 31, 160)
 """Fields that an H200 refuses: page retirement is older, NVLink's ECC counter as well."""
 FIELDS_ZERO = (
-    *(38, 45, 52, 59, 76, 77, 78, 79, 80, 81, 95, 142, 143, 144, 145, 169, 173, 174, 175, 176),
+    *(38, 45, 59, 76, 77, 78, 79, 80, 81, 95, 142, 143, 144, 145, 169, 173, 174, 175, 176),
     *(177, 178, 179, 180, 181, 182, 230, 270, 271),
 )
 """Errors of NVLink and PCIe, violations and retired rows without a cause in the model."""
@@ -149,11 +149,13 @@ def gpu_columns(
         "field 82": gpus.memory_temperature_celsius,
         "field 83": 1e3 * gpus.energy_joules,
         "field 94": gpus.pcie_replays,
+        "field 52": gpus.nvlink_replays,
     }
     # Links take turns: their kibibytes add up to the GPU's, and none ever counts backwards.
     for link in range(NVLINKS):
         columns[f"field 138 {link}"] = (gpus.nvlink_transmit_bytes // 1024 + link) // NVLINKS
         columns[f"field 139 {link}"] = (gpus.nvlink_receive_bytes // 1024 + link) // NVLINKS
+        columns[f"field 161 {link}"] = (gpus.nvlink_replays + link) // NVLINKS
     whole = {key: np.rint(column).astype(np.int64) for key, column in columns.items()}
     return {**whole, **{key: np.round(each, GPM_DECIMALS) for key, each in measured.items()}}
 
@@ -168,13 +170,13 @@ def _gpu_answers(topology: Topology, gpu: int) -> dict[str, Any]:
     fields: dict[str, Any] = dict.fromkeys((f"field {number} 0" for number in FIELDS_ZERO), 0)
     for number in LINK_ERRORS_REFUSED:
         fields[f"field {number} 0"] = {"error": NVML_REFUSED}
-    for number in (3, 4, 5, 6, 74, 75, 269, 82, 83, 94):
+    for number in (3, 4, 5, 6, 52, 74, 75, 269, 82, 83, 94):
         fields[f"field {number} 0"] = _hole(f"field {number}")
     fields |= {"field 91 0": NVLINKS, "field 147 0": NVLINKS}
     for link in range(NVLINKS):
-        steady = {164: NVLINK_MEGABYTES_PER_SECOND, 165: 1, 161: 0, 162: 0, 163: 0}
+        steady = {164: NVLINK_MEGABYTES_PER_SECOND, 165: 1, 162: 0, 163: 0}
         fields |= {f"field {number} {link}": value for number, value in steady.items()}
-        for number in (138, 139):
+        for number in (138, 139, 161):
             fields[f"field {number} {link}"] = _hole(f"field {number} {link}")
     one = {
         "uuid": gpu_uuid(topology, gpu),

@@ -26,6 +26,7 @@ from simulator.jobs.patterns import (
     Collectives,
     StageRange,
     edge_range,
+    floor_of,
     stage_ranges,
     waves,
 )
@@ -162,7 +163,8 @@ class Job:
         # A unit that was stuck starts again, its ranks as far apart as they entered.
         stuck_s = np.maximum(turn.not_before_s - phase.entry_s.max(axis=1), 0.0)
         began_s = phase.entry_s + stuck_s[:, None]
-        turn.exit_s = exits(turn.collective, began_s, end_s, flow_bps)
+        share = self._nvlink_share(turn.collective)
+        turn.exit_s = exits(turn.collective, began_s, end_s, flow_bps, share)
         self._records.completed(turn.collective, turn.numbers, phase.entry_s, turn.exit_s)
         nvlink = turn.collective.nvlink_bytes
         self._activity.add(Doing.COMMUNICATING, members, phase.entry_s, turn.exit_s, nvlink)
@@ -246,6 +248,15 @@ class Job:
         stopped: Bools = world.host_process_is_stopped[host] | world.host_is_down[host]
         return stopped | self._is_held
 
+    def _nvlink_share(self, collective: Collective) -> Floats | None:
+        """[units, members]: of NVLink's speed, what is left of each rank's; None: all of it."""
+        left = self._now_world().gpu_nvlink_share[self.rank_gpu]
+        return left[collective.pattern.members] if (left < 1.0).any() else None
+
+    def _floor(self, collective: Collective) -> Floats:
+        share = self._nvlink_share(collective)
+        return collective.pattern.floor_seconds if share is None else floor_of(collective, share)
+
     def _settle(self, phase: Phase, world: World) -> None:
         """When units start, and which never end, given the entries."""
         phase.start_s = phase.entry_s.max(axis=1)
@@ -280,6 +291,7 @@ class Job:
             entry_s=np.where(is_blocked, np.inf, entry_s),
             start_s=np.zeros(len(members)),
             is_stuck=np.zeros(len(members), dtype=np.bool_),
+            floor_seconds=self._floor(collective),
         )
         left = np.where(is_blocked, np.maximum(entry_s - self._now_s, 0.0), np.nan)
         self._settle(phase, world)
@@ -291,8 +303,10 @@ class Job:
         """A collective over NVLink, or with nothing to move: it takes its least duration."""
         pattern = collective.pattern
         members = pattern.members
-        end = entry_s.max(axis=1) + pattern.floor_seconds
-        exit_s = exits(collective, entry_s, end, np.full(len(pattern.flow_unit), np.inf))
+        floor = self._floor(collective)
+        end = entry_s.max(axis=1) + floor
+        no_wait = np.full(len(pattern.flow_unit), np.inf)
+        exit_s = exits(collective, entry_s, end, no_wait, self._nvlink_share(collective))
         is_dead = self._now_world().gpu_is_dead[self.rank_gpu]
         dead: Bools = np.asarray(is_dead[members].any(axis=1))
         held: Bools = self._is_held[members]
@@ -311,7 +325,7 @@ class Job:
             self._records.completed(collective, numbers, entry_s, exit_s, ~hangs)
         nvlink = collective.nvlink_bytes
         self._activity.add(Doing.COMMUNICATING, members, entry_s, exit_s, nvlink)
-        phase = Phase(pattern, entry_s, end, dead)
+        phase = Phase(pattern, entry_s, end, dead, floor)
         self._turn = _Turn(phase, collective, numbers, entry_s, entry_s, end, exit_s)
 
     def _left(self) -> Floats:

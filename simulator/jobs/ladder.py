@@ -19,6 +19,7 @@ from simulator.jobs.patterns import (
     NVLINK_STEP_SECONDS,
     Collective,
     local_step_seconds,
+    ring_edge_share,
 )
 from simulator.jobs.rings import TREES
 from simulator.pattern import Algorithm
@@ -35,16 +36,26 @@ TREE_CHUNKS = 16
 """Pieces that a tree's message is cut into, so that it goes up and comes down at the same time."""
 
 
-def exits(collective: Collective, entry_s: Floats, end_s: Floats, flow_bps: Floats) -> Floats:
-    """[units, members]: when each rank leaves. ``entry_s`` is finite, ``flow_bps`` a mean."""
+def exits(
+    collective: Collective,
+    entry_s: Floats,
+    end_s: Floats,
+    flow_bps: Floats,
+    member_share: Floats | None = None,
+) -> Floats:
+    """[units, members]: when each rank leaves. ``entry_s`` is finite, ``flow_bps`` a mean.
+
+    ``member_share``: of NVLink's speed, what is left of each member's; None: all of it.
+    """
     algorithm = collective.pattern.algorithm
+    share = np.ones(entry_s.shape) if member_share is None else member_share
     if algorithm is Algorithm.RING:
-        steps = ring_step_seconds(collective, flow_bps)
+        steps = ring_step_seconds(collective, flow_bps, share)
         raw = ring_exits(entry_s, steps, collective.steps)
     elif algorithm is Algorithm.TREE:
-        raw = _tree_exits(collective, entry_s, flow_bps)
+        raw = _tree_exits(collective, entry_s, flow_bps, share)
     else:
-        raw = _direct_exits(collective, entry_s, flow_bps)
+        raw = _direct_exits(collective, entry_s, flow_bps, share)
     return _stretched(raw, entry_s.max(axis=1), raw.max(axis=1), end_s)
 
 
@@ -62,10 +73,13 @@ def _stretched(time_s: Floats, start_s: Floats, last_s: Floats, end_s: Floats) -
 # Rings -------------------------------------------------------------------------------------------
 
 
-def ring_step_seconds(collective: Collective, flow_bps: Floats) -> Floats:
+def ring_step_seconds(
+    collective: Collective, flow_bps: Floats, member_share: Floats | None = None
+) -> Floats:
     """[units, members]: seconds of a step to the next member, by the edge's slowest channel."""
     pattern = collective.pattern
-    seconds = local_step_seconds(collective.is_local, collective.chunk_bytes)
+    edge_share = 1.0 if member_share is None else ring_edge_share(member_share)
+    seconds = local_step_seconds(collective.is_local, collective.chunk_bytes, edge_share)
     if len(flow_bps):
         moving = np.zeros(seconds.shape)
         step_bits = pattern.flow_bytes * (BITS / collective.steps)
@@ -137,14 +151,16 @@ def ring_sends(
 # Trees -------------------------------------------------------------------------------------------
 
 
-def _tree_exits(collective: Collective, entry_s: Floats, flow_bps: Floats) -> Floats:
+def _tree_exits(
+    collective: Collective, entry_s: Floats, flow_bps: Floats, member_share: Floats
+) -> Floats:
     """Reduced towards the roots and handed down again, in pieces that follow each other."""
     assert collective.parents is not None
     assert collective.depths is not None
     left = np.zeros_like(entry_s)
     for tree in range(TREES):
         parents = collective.parents[:, tree]
-        up, down = _tree_edge_seconds(collective, parents, flow_bps)
+        up, down = _tree_edge_seconds(collective, parents, flow_bps, member_share)
         left = np.maximum(
             left, _tree_pass(parents, collective.depths[:, tree], entry_s, (up, down))
         )
@@ -152,7 +168,7 @@ def _tree_exits(collective: Collective, entry_s: Floats, flow_bps: Floats) -> Fl
 
 
 def _tree_edge_seconds(
-    collective: Collective, parents: Ints, flow_bps: Floats
+    collective: Collective, parents: Ints, flow_bps: Floats, member_share: Floats
 ) -> tuple[Floats, Floats]:
     """[units, members] twice: seconds of a tree's half of the message to and from the parent.
 
@@ -160,7 +176,8 @@ def _tree_edge_seconds(
     """
     pattern = collective.pattern
     half = pattern.size_bytes / TREES
-    local = np.full(pattern.members.shape, half / NVLINK_BYTES_PER_SECOND)
+    above = np.take_along_axis(member_share, np.maximum(parents, 0), axis=1)
+    local = half / (NVLINK_BYTES_PER_SECOND * np.minimum(member_share, above))
     up, down = local.copy(), local.copy()
     seconds = pattern.flow_bytes * BITS / np.maximum(flow_bps, BPS_MIN)
     unit, member, peer = pattern.flow_unit, pattern.flow_member, pattern.flow_peer
@@ -201,11 +218,14 @@ def _tree_pass(parents: Ints, depth: Ints, entry_s: Floats, edges: tuple[Floats,
 # Direct ------------------------------------------------------------------------------------------
 
 
-def _direct_exits(collective: Collective, entry_s: Floats, flow_bps: Floats) -> Floats:
+def _direct_exits(
+    collective: Collective, entry_s: Floats, flow_bps: Floats, member_share: Floats
+) -> Floats:
     """A rank leaves when all that it sends and all that it receives has arrived."""
     pattern = collective.pattern
     seconds = np.full(entry_s.shape, NVLINK_STEP_SECONDS)
-    seconds += np.where(collective.is_local, collective.chunk_bytes / NVLINK_BYTES_PER_SECOND, 0.0)
+    speed = NVLINK_BYTES_PER_SECOND * member_share
+    seconds += np.where(collective.is_local, collective.chunk_bytes / speed, 0.0)
     if len(flow_bps):
         moving = pattern.flow_bytes * BITS / np.maximum(flow_bps, BPS_MIN) + NETWORK_STEP_SECONDS
         np.maximum.at(seconds, (pattern.flow_unit, pattern.flow_member), moving)

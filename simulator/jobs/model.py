@@ -84,3 +84,5 @@ class Phase:
     """For each unit: when its last rank has entered."""
     is_stuck: Bools
     """For each unit: all ranks have entered, and a dead GPU keeps it from ever ending."""
+    floor_seconds: Floats
+    """For each unit: its least duration, with what is left of NVLink in its hosts."""

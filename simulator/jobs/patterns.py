@@ -74,6 +74,8 @@ class Collective:
     """Of trees, shaped as `parents`: how far each member is below the root."""
     nvlink_bytes: float
     """Bytes that a rank sends over NVLink, in the mean."""
+    local_bytes: float = 0.0
+    """Of direct transfers: the most that one rank sends over NVLink."""
 
     @property
     def has_flows(self) -> bool:
@@ -228,8 +230,8 @@ class Collectives:
             floor,
         )
         is_local = np.asarray(neighbours > 0, dtype=np.bool_)
-        nvlink = float(local_bytes.mean())
-        return Collective(pattern, EXPERT, *origin, 1, part, is_local, None, None, nvlink)
+        shape = (is_local, None, None, float(local_bytes.mean()), float(local_bytes.max()))
+        return Collective(pattern, EXPERT, *origin, 1, part, *shape)
 
     def _pairs(self, edges: StageRange, sender: int) -> Collective:
         """Activations to the next stage (the sender is column 0), or gradients back (column 1)."""
@@ -248,18 +250,46 @@ class Collectives:
             (flows, flows.share * size),
             floor,
         )
-        nvlink = float(is_local.mean()) * size / 2
-        return Collective(pattern, PIPELINE, *origin, 1, float(size), is_local, None, None, nvlink)
+        shape = (is_local, None, None, float(is_local.mean()) * size / 2, float(size))
+        return Collective(pattern, PIPELINE, *origin, 1, float(size), *shape)
 
 
 # Parts of a pattern ------------------------------------------------------------------------------
 
 
-def local_step_seconds(is_local: Bools, chunk_bytes: float) -> Floats:
-    """Seconds of a ring's step beside its bytes on the network, for each edge."""
-    nvlink = NVLINK_STEP_SECONDS + chunk_bytes / NVLINK_BYTES_PER_SECOND
+def local_step_seconds(
+    is_local: Bools, chunk_bytes: float, edge_share: Floats | float = 1.0
+) -> Floats:
+    """Seconds of a ring's step beside its bytes on the network, for each edge.
+
+    ``edge_share``: of NVLink's speed, what is left of each edge.
+    """
+    nvlink = NVLINK_STEP_SECONDS + chunk_bytes / (NVLINK_BYTES_PER_SECOND * edge_share)
     seconds: Floats = np.where(is_local, nvlink, NETWORK_STEP_SECONDS)
     return seconds
+
+
+def ring_edge_share(member_share: Floats) -> Floats:
+    """What is left of each edge to the next member, of what is left of each member's NVLink."""
+    share: Floats = np.minimum(member_share, np.roll(member_share, -1, axis=1))
+    return share
+
+
+def floor_of(collective: Collective, member_share: Floats) -> Floats:
+    """The least duration of each unit with what is left of its members' NVLink."""
+    pattern, healthy = collective.pattern, collective.pattern.floor_seconds
+    if pattern.algorithm is Algorithm.RING:
+        edge_share = ring_edge_share(member_share)
+        step = local_step_seconds(collective.is_local, collective.chunk_bytes, edge_share)
+        return np.asarray(LAUNCH_SECONDS + collective.steps * step.max(axis=1))
+    worst = member_share.min(axis=1)
+    if pattern.algorithm is Algorithm.TREE:
+        # A healthy tree's floor has no bytes in it: the network is always slower than NVLink.
+        half = pattern.size_bytes / TREES / NVLINK_BYTES_PER_SECOND
+        return np.asarray(healthy + np.where(worst < 1.0, half / worst, 0.0))
+    has_local = collective.is_local.any(axis=1)
+    local = np.where(has_local, collective.local_bytes / NVLINK_BYTES_PER_SECOND, 0.0)
+    return np.asarray(healthy + local * (1.0 / worst - 1.0))
 
 
 def _tree_floor(depths: Ints, units: int) -> Floats:

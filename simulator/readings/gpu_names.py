@@ -73,6 +73,7 @@ NUMBERS = tuple(
         ("field 82", "memory_temperature_celsius", 1.0),
         ("field 83", "energy_joules_total", MILLI),
         ("field 94", "pcie_replays_total", 1.0),
+        ("field 52", "nvlink_replay_errors_total", 1.0),
     )
 )
 
@@ -91,7 +92,6 @@ FIELDS = {
     31: "retired_pages_pending",
     38: "nvlink_crc_flit_errors_total",
     45: "nvlink_crc_data_errors_total",
-    52: "nvlink_replay_errors_total",
     59: "nvlink_recovery_errors_total",
     160: "nvlink_ecc_data_errors_total",
     76: "sync_boost_violation_seconds_total",
@@ -163,7 +163,6 @@ LINK_STEADY = (
         "fabric_gpu_nvlink_link_speed_bits_per_second",
         NVLINK_MEGABYTES_PER_SECOND * MEGABYTES_PER_SECOND,
     ),
-    Steady("fabric_gpu_nvlink_link_replays_total", 0),
     Steady("fabric_gpu_nvlink_link_recoveries_total", 0),
     Steady("fabric_gpu_nvlink_link_crc_errors_total", 0),
 )
@@ -172,6 +171,7 @@ LINK_BYTES = {
     "field 139": ("fabric_gpu_nvlink_link_receive_bytes_total", "receive"),
 }
 """In kibibytes by link, and the direction of their sum."""
+LINK_REPLAYS = ("field 161", "fabric_gpu_nvlink_link_replays_total")
 
 _LINK = "fabric_gpu_nvlink_link"
 REFUSED: tuple[tuple[str, Labels], ...] = (

@@ -29,6 +29,7 @@ from simulator.readings.devices import DeviceSection
 from simulator.readings.gpu_names import (
     KIBIBYTE,
     LINK_BYTES,
+    LINK_REPLAYS,
     LINK_STEADY,
     NUMBERS,
     REFUSED,
@@ -97,6 +98,7 @@ class GpuSection(DeviceSection):
         for field in LINK_BYTES:
             links = [columns[f"{field} {link}"] * KIBIBYTE for link in range(NVLINKS)]
             numbers += [*links, np.sum(links, axis=0)]
+        numbers += [columns[f"{LINK_REPLAYS[0]} {link}"] for link in range(NVLINKS)]
         every = np.ones(self._topology.gpus)
         processes = self._count_processes()
         readings = np.column_stack(
@@ -145,6 +147,7 @@ class GpuSection(DeviceSection):
         rows += [row(each.metric) for each in NUMBERS]
         for metric, word in LINK_BYTES.values():
             rows += [*links(metric), row(f"fabric_gpu_nvlink_{word}_bytes_total")]
+        rows += links(LINK_REPLAYS[1])
         rows += [row(each.metric, each.labels) for each in STEADY]
         rows += [each for steady in LINK_STEADY for each in links(steady.metric)]
         rows += [

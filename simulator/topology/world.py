@@ -80,6 +80,8 @@ class Knobs:
     """Of healthy cooling: at 0.5 the same power heats twice as far above the inlet."""
     gpu_power_limit_share: Floats
     gpu_correctable_per_second: Floats
+    gpu_nvlink_share: Floats
+    """Of NVLink's speed that is left, to and from the GPU: the rest is sent twice."""
     gpu_xid: Ints
     """The XID that the GPU has just reported, or 0."""
     gpu_is_dead: Bools
@@ -164,6 +166,7 @@ class World(Knobs):
         self.gpu_cooling_share = self._cooling.copy()
         self.gpu_power_limit_share = np.ones(gpus)
         self.gpu_correctable_per_second = np.zeros(gpus)
+        self.gpu_nvlink_share = np.ones(gpus)
         self.gpu_xid = np.zeros(gpus, dtype=np.int32)
         self.gpu_is_dead = np.zeros(gpus, dtype=np.bool_)
         self.host_steal_share = np.zeros(hosts)

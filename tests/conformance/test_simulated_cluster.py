@@ -327,6 +327,26 @@ def shows_gpu_ecc(struck: Struck) -> None:
     assert struck.is_last(struck.place.host)
 
 
+def shows_nvlink_errors(struck: Struck) -> None:
+    """What the host's GPUs exchange takes longer, no NIC is slower, and the GPU counts replays."""
+    gpus, gpu = struck.watched.last.gpus, struck.place.gpu
+    assert struck.only(gpus.nvlink_replays, gpu)
+    assert gpus.nvlink_replays[gpu] > 1000
+    for name in ("pause_frames", "wait_ns", "lost_packets", "dropped_packets", "downs"):
+        assert not struck.links(name).any(), name
+    inside = [
+        block
+        for block in struck.watched.blocks()
+        if (block.members // 2 == block.members[:, :1] // 2).all()
+        and SETTLED_S < block.entry_s.min() < WHEN.look_s
+    ]
+    assert inside
+    for block in inside:
+        took = block.exit_s.max(axis=1) - block.entry_s.max(axis=1)
+        (unit,) = np.flatnonzero((block.members == gpu).any(axis=1))
+        assert took[unit] > 5 * np.delete(took, unit).max()
+
+
 def shows_gpu_death(struck: Struck) -> None:
     (xid,) = struck.happenings("xid")
     assert (xid.gpu, xid.value) == (struck.place.gpu, 79)

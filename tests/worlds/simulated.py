@@ -101,6 +101,7 @@ def make_gpu_readings(topology: Topology, random: np.random.Generator) -> GpuRea
         pcie_replays=count(3),
         nvlink_transmit_bytes=count(10**15),
         nvlink_receive_bytes=count(10**15),
+        nvlink_replays=count(10**9),
         pcie_transmit_bytes_per_second=between(1e9, 2e10),
         pcie_receive_bytes_per_second=between(1e9, 2e10),
     )

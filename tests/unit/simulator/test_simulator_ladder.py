@@ -6,7 +6,7 @@ import pytest
 from simulator.jobs.ladder import exits, ring_exits, ring_sends
 from simulator.jobs.layout import lay_out
 from simulator.jobs.model import JobSpec
-from simulator.jobs.patterns import NETWORK_STEP_SECONDS, Collective, Collectives
+from simulator.jobs.patterns import NETWORK_STEP_SECONDS, Collective, Collectives, floor_of
 from simulator.pattern import Algorithm
 from simulator.topology.build import build
 from simulator.topology.model import Floats
@@ -162,3 +162,28 @@ def test_a_ring_of_a_thousand_equal_edges_takes_all_its_steps() -> None:
     entry, edges = np.zeros((1, size)), np.full((1, size), NETWORK_STEP_SECONDS)
     left = ring_exits(entry, edges, 2 * (size - 1))
     assert left.max() == pytest.approx(2 * (size - 1) * NETWORK_STEP_SECONDS)
+
+
+def tensor_job() -> Collective:
+    """Two hosts of four GPUs: what the GPUs of each reduce among themselves."""
+    cluster = build(
+        ClusterSpec(topology="single", hosts=2, gpus_per_host=4, nics_per_host=4, speed="HDR")
+    )
+    spec = JobSpec(name="two", hosts=(0, 1), tensor=4, gradient_bytes=1 << 20, buckets=1)
+    (collective,) = Collectives(spec, lay_out(spec, cluster), cluster).tensor.values()
+    return collective
+
+
+def test_a_gpu_with_slow_nvlink_slows_its_own_host_only() -> None:
+    inside = tensor_job()
+    share = np.ones((2, 4))
+    share[1, 2] = 0.1
+    floor = floor_of(inside, share)
+    np.testing.assert_allclose(floor_of(inside, np.ones((2, 4))), inside.pattern.floor_seconds)
+    assert floor[0] == inside.pattern.floor_seconds[0]
+    assert floor[1] == pytest.approx(10 * floor[0], rel=0.15)
+    left = exits(inside, np.zeros((2, 4)), floor, np.zeros(0), share)
+    assert left.max(axis=1) == pytest.approx(floor)
+    # The rank behind the slow edges leaves last; those of the other host leave together.
+    assert left[0].max() - left[0].min() < 1e-9
+    assert int(left[1].argmax()) in {2, 3}
