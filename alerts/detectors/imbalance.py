@@ -1,9 +1,9 @@
 """Unequal work: the same rank or stage always later, or another rank at each step.
 
-An uneven stage, and copies of a pipeline that compute unequally long, are reported of files if they
-cost a twentieth of a step; in a running job they are context only: no on-call person can mend them.
-The other two are context always: from times alone a rank with more work and one on a noisy host
-look the same.
+An uneven stage, copies of a pipeline that compute unequally long, and ranks that work on more
+tokens than others are reported of files if they cost a twentieth of a step; in a running job they
+are context only: no on-call person can mend them. The others are context always: from times alone a
+rank with more work and one on a noisy host look the same.
 
 *Phenomenon.* Long sequences, popular experts, an uneven cut into stages: ranks that share a
 collective do not do the same work. All wait for the rank that has the most, and nothing is broken.
@@ -13,12 +13,16 @@ finds what began inside of the window, or is larger); or a typical step in which
 late by a twentieth, and hardly ever the same one; or a stage of a pipeline whose ranks all take
 longer than those of other stages, step by step, by so much that steps played again with a usual
 stage in its place (`alerts.signals.what_if`) are shorter by a twentieth; or copies of a pipeline
-whose kernels take longer in all stages alike, by as much in steps played again with equal work.
+whose kernels take longer in all stages alike, by as much in steps played again with equal work; or
+ranks that are late by no more than what all-to-alls of unequal sizes gave them to work on explains
+(`alerts.signals.held`).
 
 *Assumptions.* As for `straggler`. Stages are meant to do equal work.
 
 *Misses.* Stages whose messages overlap with their work, where no trace shows kernels: what they do
-meanwhile is not seen. Micro-batches of unequal length within one copy, while copies are equal.
+meanwhile is not seen. Micro-batches of unequal length within one copy, while copies are equal. What
+experts hold, where no source has each rank's size of an all-to-all: NCCL Inspector sees PyTorch's
+as sends and receives.
 
 *Reference.* Sequence-length imbalance and uneven stages as the commonest reasons of slow steps:
 What-if analysis (OSDI'25).
@@ -28,15 +32,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from alerts.detectors.straggler import culprit_of, evidence_of, is_fault, late_share, suspects_of
+from alerts.detectors.straggler import (
+    Suspected,
+    culprit_of,
+    evidence_of,
+    held_more,
+    is_fault,
+    late_share,
+    rows_of,
+    suspects_of,
+)
 from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
 from alerts.signals.late import CLEAR_STEPS_MIN
-from alerts.signals.replay import RANKS_NAMED_MAX, labels_of
+from alerts.signals.replay import RANKS_NAMED_MAX, cost_of, labels_of
 from alerts.signals.what_if import cost_by_play
 from alerts.window.columns import Floats
 from alerts.window.model import JobWindow, Window
 from collector.contract.figures import duration
+from collector.contract.ranks_read import rank_words
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason
 
 RANDOM_SHARE_MIN = 0.05
@@ -79,6 +93,9 @@ def lasting_of(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
             continue
         since = int(own.start_ns[one.stretch.first])
         last = int(own.end_ns[one.stretch.last])
+        held = held_more(own, one)
+        cost = cost_of(job, own, rows_of(own, one), one.stretch) if held is not None else None
+        is_felt = cost is not None and cost.lost_share >= COST_SHARE_MIN
         found.append(
             Finding(
                 detector="imbalance",
@@ -90,11 +107,29 @@ def lasting_of(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
                 last_ns=last,
                 reason=Reason.IMBALANCE,
                 job=job.job,
-                evidence=evidence_of(job, own, one, (since, last)),
-                is_context=True,
+                evidence=(
+                    *evidence_of(job, own, one, (since, last)),
+                    *(() if held is None else (evidence_of_held(job, own, one, held),)),
+                ),
+                cost=cost,
+                is_context=window.is_live or not is_felt,
             )
         )
     return found
+
+
+def evidence_of_held(job: JobWindow, own: OwnTime, one: Suspected, held: float) -> Evidence:
+    """How much more tokens these ranks worked on."""
+    ranks = own.ranks[one.rows]
+    who = rank_words(ranks.tolist())
+    return Evidence(
+        metric="all_to_all_share",
+        text=f"{who} sent {held:.2f} times what its peers did in all-to-alls that are uneven: so "
+        "much more it had to work on, and it is late by no more than that explains",
+        value=held, unit="ratio", baseline=1.0, from_ns=int(own.start_ns[one.stretch.first]),
+        to_ns=int(own.end_ns[one.stretch.last]), labels=labels_of(job, ranks),
+        samples=one.stretch.late,
+    )  # fmt: skip
 
 
 def stage_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:

@@ -3,12 +3,12 @@
 *Phenomenon.* A healthy job may be bound by its network: too little overlap, too small a batch, too
 many ranks for the message. Then every small trouble of the network costs at once.
 
-*Signal.* The share of a step that is exposed transfer: inside of collectives, after the last rank
-had come, not hidden behind computing; the median over the window's steps.
+*Signal.* The share of a step that is exposed transfer: inside of collectives, sends and receives,
+after the last rank had come, not hidden behind computing; the median over the window's steps.
 
 *Assumptions.* Steps are known, and collectives on a stream of their own are counted once.
 
-*Misses.* Sends and receives between stages, which have no common beginning.
+*Misses.* Sends and receives whose other end no source names: all of them is waiting.
 
 *Reference.* Communication takes 20 to over 50 % of an iteration in reports of large jobs. For the
 25 % that this product holds itself to there is no source: it is a goal, and marked as one.

@@ -17,7 +17,8 @@ copy take longer by (`alerts.signals.computing`); three steps that are clearly l
 Records are there for all operations: where some were lost no rank is accused.
 
 *Misses.* A rank that is slow while all others hide it behind overlapped communication. A slowness
-of a few percent that has lasted for the whole window is unequal work, which `imbalance` reports.
+of a few percent that has lasted for the whole window is unequal work, which `imbalance` reports; so
+is a rank that is late by what all-to-alls gave it to work on (`alerts.signals.held`).
 Half of a group that is slow alike. Windows that hold every nth operation only; of a job with more
 records than a window holds what lies between the slices that were read, and everything if a slice
 is shorter than some steps.
@@ -36,6 +37,7 @@ import numpy as np
 
 from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
+from alerts.signals.held import explains
 from alerts.signals.late import (
     CLEAR_STEPS_MIN,
     FALSE_LIVE_MAX,
@@ -272,11 +274,24 @@ def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bo
         return False
     if is_in_part(job) and not own.is_computing and stretch.late < PART_STEPS_MIN:
         return False
+    if held_more(own, one) is not None:
+        return False
     if began_inside(own, one):
         return True
     if own.is_by_past[one.rows].any():
         return False  # against its own past a rank is late only if it was seen to be well
     return began_before(job, own, one) or late_share(own, one) >= SHARE_LASTING
+
+
+def held_more(own: OwnTime, one: Suspected) -> float | None:
+    """Of a rank that is late by what all-to-alls gave it to work on: how many times its peers'."""
+    places = np.arange(len(one.excess_ns))
+    steps = one.stretch.steps
+    is_late = one.excess_ns > one.threshold_ns
+    is_outside = (places < steps.start) | (places >= steps.stop)
+    calm = np.flatnonzero(is_outside & ~is_late & ~np.isnan(one.excess_ns))
+    late = np.flatnonzero(~is_outside & is_late)
+    return explains(own, one.rows, late, calm, one.excess_ns)
 
 
 def fills(one: Suspected) -> bool:

@@ -57,6 +57,16 @@ def partners(records: Records) -> Ints:
     return found
 
 
+def met_ns(messages: Records) -> Ints:
+    """When both ends of each of these had come: until then it is waiting, afterwards transfer.
+
+    Where the other end was not seen, when it ended: a message on its own takes microseconds.
+    """
+    other = partners(messages)
+    both = np.maximum(messages.entry_ns, messages.entry_ns[other])
+    return np.where(other >= 0, both, messages.exit_ns)
+
+
 def match_ends(records: Records, rows: Ints, peer: Codes, kind: Ints, found: Ints) -> None:
     """Write into ``found`` which of these rows belong together."""
     rank = records.rank[rows]

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Flags, Floats, Ints, Operations, Records
+from alerts.window.messages import is_pairwise, met_ns, peers_of
 from alerts.window.split import distinct, joinable, medians, members_in, reduced, split, starts_of
 from alerts.window.steps import bounds_of_rank, find_rhythm, find_seam, to_work
 from collector.contract.collective import size_class
@@ -25,6 +27,12 @@ SIZE_UNKNOWN = "unknown"
 SERIES_MAX = 100_000
 """Groups whose totals are kept: 10,000 communicators of ten kinds of operations. Past it, those
 that had no operation in the last stretch are forgotten; their counters then begin anew."""
+
+MESSAGE_RANKS_MAX = 32
+"""Ranks of a job whose sends and receives are matched in each stretch: to find a message's other
+end takes a millisecond for each pair of ranks, and the median of 32 is that of a thousand."""
+SPREAD = 2_654_435_761
+"""Knuth's multiplicative hash: neighbours in any regular order of ranks are far apart."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -88,7 +96,13 @@ class Roller:
             *self._communicators(operations.select(ended), jobs, to_ns),
             *self._rank_samples(rows, operations, ended, places, to_ns),
             *sizes([*seen, *members_in(rhythm)[0]], places, to_ns),
-            *shares(rows, [places[key] for key in seen], places, from_ns, to_ns),
+            *shares(
+                [of_collectives(rows), of_messages(known, places, from_ns, to_ns)],
+                [places[key] for key in seen],
+                places,
+                from_ns,
+                to_ns,
+            ),
             *step_times(rhythm, places, to_ns),
         ]
         self._forget()
@@ -228,28 +242,82 @@ def sizes(seen: Iterable[tuple[str, int]], places: Places, time_ns: int) -> Iter
         yield Sample(Series("fabric_job_ranks", {"job": job}), len(known), time_ns)
 
 
+class Met(NamedTuple):
+    """Timed records, when all that take part had come, and who stands for others of its job."""
+
+    rows: Records
+    met_ns: Ints
+    left_out: frozenset[Place] = frozenset()
+    """Ranks of jobs with too many whose records of this kind were not looked at."""
+
+
+def of_collectives(rows: Records) -> Met:
+    """Those of one operation are all here."""
+    index = operation_index(rows)
+    return Met(rows, reduced(np.maximum, rows.entry_ns, starts_of(index))[index])
+
+
+def of_messages(records: Records, places: Places, from_ns: int, to_ns: int) -> Met:
+    """Sends and receives of which any part lies in this stretch; of each job those of some ranks.
+
+    The other ends are here as well, and belong to ranks that are left out unless they are chosen.
+    """
+    near = (records.exit_ns >= from_ns) & (records.entry_ns < to_ns)
+    rows: Records = records.select(is_pairwise(records) & records.timed() & near)
+    if not len(rows):
+        return Met(rows, rows.entry_ns)
+    of_job: dict[str, set[Place]] = {}
+    for key in members_in(rows)[0]:
+        of_job.setdefault(places[key].job, set()).add(places[key])
+    # Far from each other in any order of ranks, so that no stage stands for all.
+    kept = {
+        place
+        for own in of_job.values()
+        for place in sorted(own, key=lambda one: one.rank * SPREAD % (1 << 32))[:MESSAGE_RANKS_MAX]
+    }
+    every = frozenset(place for own in of_job.values() for place in own)
+    if len(kept) < len(every):
+        ends = msgspec.structs.replace(rows, rank=peers_of(rows))
+        rows = rows.select(is_of(rows, places, kept) | is_of(ends, places, kept))
+    return Met(rows, met_ns(rows), every - kept)
+
+
+def is_of(rows: Records, places: Places, kept: Container[Place]) -> Flags:
+    keys, which = members_in(rows)
+    return np.array([places.get(key) in kept for key in keys], dtype=bool)[which]
+
+
 def shares(
-    rows: Records, seen: Sequence[Place], places: Places, from_ns: int, to_ns: int
+    parts: Sequence[Met], seen: Sequence[Place], places: Places, from_ns: int, to_ns: int
 ) -> Iterator[Sample]:
     """How much of this stretch each job's median rank spent waiting and in transfers.
 
-    ``rows`` are timed, those of one operation all here; ``seen`` are places that had records
-    before, too: one without any in this stretch spent none of it.
+    ``seen`` are places that had records before, too: one without any in this stretch spent none of
+    it.
     """
-    index = operation_index(rows)
-    last_entry = reduced(np.maximum, rows.entry_ns, starts_of(index))[index]
-    member, present = members(rows, places)
-    found = list(dict.fromkeys([*present, *seen]))
-    order = np.lexsort((rows.entry_ns, member))
-    wait, transfer = covered(
-        member[order], rows.entry_ns[order], rows.exit_ns[order], last_entry[order], from_ns, to_ns
-    )
+    number: dict[Place, int] = {}
+    numbers = []
+    for part in parts:
+        member, present = members(part.rows, places)
+        own = [number.setdefault(place, len(number)) for place in present]
+        numbers.append(np.array(own, dtype=np.int64)[member])
+    for place in seen:
+        number.setdefault(place, len(number))
+    member = np.concatenate(numbers)
+    entry = np.concatenate([part.rows.entry_ns for part in parts])
+    leave = np.concatenate([part.rows.exit_ns for part in parts])
+    met = np.concatenate([part.met_ns for part in parts])
+    order = np.lexsort((entry, member))
+    wait, transfer = covered(member[order], entry[order], leave[order], met[order], from_ns, to_ns)
     length = float(to_ns - from_ns)
-    waiting = np.bincount(member[order], wait, len(found)) / length
-    transferring = np.bincount(member[order], transfer, len(found)) / length
-    jobs = np.array([place.job for place in found], dtype=object)
-    for job in dict.fromkeys(jobs):
-        own = jobs == job
+    waiting = np.bincount(member[order], wait, len(number)) / length
+    transferring = np.bincount(member[order], transfer, len(number)) / length
+    left_out = frozenset[Place]().union(*(part.left_out for part in parts))
+    of_job: dict[str, list[int]] = {}
+    for place, row in number.items():
+        if place not in left_out:
+            of_job.setdefault(place.job, []).append(row)
+    for job, own in of_job.items():
         for name, ratio in (("network", transferring), ("wait", waiting)):
             series = Series(f"fabric_job_{name}_share_ratio", {"job": job})
             yield Sample(series, float(np.median(ratio[own])), to_ns)
@@ -258,9 +326,9 @@ def shares(
 def covered(
     member: Ints, entry: Ints, leave: Ints, last_entry: Ints, from_ns: int, to_ns: int
 ) -> tuple[Floats, Floats]:
-    """Time inside each collective before and after the last rank came, within the stretch.
+    """Time inside each operation before and after the last rank came, within the stretch.
 
-    Rows are sorted by member and entry. Where a member's collectives overlap, the earlier one has
+    Rows are sorted by member and entry. Where a member's operations overlap, the earlier one has
     the time. One running maximum serves all members: each lives on its own stretch of numbers.
     """
     length = to_ns - from_ns

@@ -16,7 +16,7 @@ import numpy as np
 
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Codes, Columns, Floats, Ints, Operations, Records, Step
-from alerts.window.messages import is_pairwise, partners
+from alerts.window.messages import is_pairwise, met_ns
 from alerts.window.split import distinct, joinable, medians, members_in, reduced, starts_of
 from alerts.window.statistics import middle
 from collector.contract.records import ABSENT
@@ -168,14 +168,11 @@ def infer_steps(
 def with_messages(work: Work, records: Records, job_rank: Mapping[tuple[str, int], int]) -> Work:
     """The work and the ranks' sends and receives, to measure where time goes; not for rhythms.
 
-    Until the other end has come, a message is waiting. Where the other end was not seen, all of it
-    is: a message on its own takes microseconds.
+    Until the other end has come, a message is waiting.
     """
     rows: Records = records.select(is_pairwise(records) & records.timed())
     if not len(rows):
         return work
-    other = partners(rows)
-    met = np.where(other >= 0, np.maximum(rows.entry_ns, rows.entry_ns[other]), rows.exit_ns)
     nothing = np.zeros(len(rows), dtype=np.int64)
     messages = Work(
         rank=job_ranks_of_rows(rows, job_rank),
@@ -185,7 +182,7 @@ def with_messages(work: Work, records: Records, job_rank: Mapping[tuple[str, int
         entry_ns=rows.entry_ns,
         exit_ns=rows.exit_ns,
         enqueue_ns=rows.enqueue_ns,
-        waited_ns=met,
+        waited_ns=met_ns(rows),
         is_last=nothing.astype(np.int32),
         skew_ns=nothing,
         late_ns=nothing,

@@ -8,7 +8,9 @@ What the numbers mean, as the plugin's source has it: `_ts` are microseconds of 
 taken by the CPU when it saw the GPU start or end a channel's kernel, good to tens of microseconds;
 `exec_time` is the GPU's own clock; `coll_stop_ts` is the end of *enqueueing* and is not used.
 `coll_sn` counts per communicator and operation and is the same on all ranks; `p2p_sn` counts what
-one rank saw and joins with nothing. A size over SIZE_MAX is a count of a type whose size the
+one rank saw and joins with nothing: the ends of messages are found by order and time
+(`alerts.window.messages`). What proxies did (`proxy_trace`) is added up by peer, and gives no
+records. A size over SIZE_MAX is a count of a type whose size the
 plugin does not know (NVIDIA's table lacks uint8): the record stays, without its size.
 """
 
@@ -35,6 +37,7 @@ from collector.contract.identity import printable
 from collector.contract.model import Event
 from collector.formats import Origin, Record
 from collector.parsing.lines import read_pieces, too_long
+from collector.parsing.nccl_proxy import PHASES, ProxyTotals, ProxyTrace
 
 NAME = "nccl_inspector"
 
@@ -53,6 +56,8 @@ KERNELS_MAX = 1024
 SPEAKERS_MAX = 4096
 """Communicators and ranks remembered at once; a process has a few dozen. Beyond, they are forgotten
 and introduced again."""
+PEERS_MAX = 4096
+"""Peers of proxies in one block: 64 communicators with 32 neighbours each way."""
 USUAL_ALGORITHMS = frozenset({"", "RING", "TREE", "Ring", "Tree"})
 """Between ranks alone: no further look at these, which nearly every line has."""
 TEXTS_KEPT = 256
@@ -169,17 +174,13 @@ class _Stats(msgspec.Struct, gc=False):
     p2p_dropped_total: _Count | None = None
 
 
-class _Proxy(msgspec.Struct, gc=False):
-    """A proxy's steps: recognised, counted and passed over."""
-
-
 class _Line(msgspec.Struct, gc=False):
     header: Header | None = None
     metadata: Metadata | None = None
     coll_perf: _Coll | None = None
     p2p_perf: _P2p | None = None
     dump_stats: _Stats | None = None
-    proxy_trace: _Proxy | None = None
+    proxy_trace: ProxyTrace | None = None
 
 
 _NOWHERE = Metadata()
@@ -206,6 +207,14 @@ class Dropped(NamedTuple):
     p2p: int | None
 
 
+class Peer(NamedTuple):
+    """Whom a rank's network proxy sends to or receives from."""
+
+    speaker: Speaker
+    peer: int
+    direction: str
+
+
 class _Shared(msgspec.Struct):
     """The header and metadata of a `dump_stats` marker for the lines behind it."""
 
@@ -226,7 +235,10 @@ class Reader:
         newlines takes a tenth of the time. Blank lines, which the plugin never writes, shift it."""
         self.changed_ns = changed_ns
         """When the file last changed: for lines without a time of writing."""
-        self.proxy_lines = 0
+        self.proxies: dict[Peer, ProxyTotals] = {}
+        """What proxies did in the last block."""
+        self.proxies_left_out = 0
+        """Its records of peers beyond PEERS_MAX."""
         self.dropped: list[Dropped] = []
         """Losses in the markers of the last block."""
         self._shared: _Shared | None = None
@@ -242,6 +254,7 @@ class Reader:
     def read(self, block: bytes) -> list[Record | ParseError]:
         found: list[Record | ParseError] = []
         self.dropped = []
+        self.proxies, self.proxies_left_out = {}, 0
         try:
             lines: list[_Line] = _DECODER.decode_lines(block)
         except (ValueError, RecursionError):
@@ -314,7 +327,7 @@ class Reader:
             shared.lines_left -= 1
             header, metadata = shared.header, line.metadata or shared.metadata
         if line.proxy_trace is not None:
-            self.proxy_lines += 1
+            self._add_proxy(self._find_speaker(header, metadata, found), line.proxy_trace)
             return
         if line.coll_perf is None and line.p2p_perf is None and line.dump_stats is None:
             found.append(ParseError(f"line {number}", NO_RECORD))
@@ -327,6 +340,18 @@ class Reader:
             found.append(make_p2p(speaker, line.p2p_perf, metadata, self.changed_ns))
         if line.dump_stats is not None:
             self._read_marker(header, metadata, line.dump_stats, speaker)
+
+    def _add_proxy(self, speaker: Speaker, trace: ProxyTrace) -> None:
+        if trace.peer < 0 or trace.direction not in PHASES:
+            return
+        key = Peer(speaker, trace.peer, trace.direction)
+        totals = self.proxies.get(key)
+        if totals is None:
+            if len(self.proxies) >= PEERS_MAX:
+                self.proxies_left_out += 1
+                return
+            totals = self.proxies[key] = ProxyTotals()
+        totals.add(trace)
 
     def _note_algorithm(
         self, speaker: Speaker, header: Header, name: str, found: list[Record | ParseError]

@@ -2,7 +2,8 @@
 
 Reads the logs (`<host>-pid<pid>.log`, one per process; see `formats/nccl_inspector`) as they grow,
 and the files of its Prometheus mode. Yields a record for each operation, an event for each
-communicator, and counters per job, communicator, rank and operation.
+communicator, and counters per job, communicator, rank and operation; with
+NCCL_INSPECTOR_ENABLE_PROXY also of what each rank's network proxy waited for, by peer.
 
 When more operations happen than `rows_per_second_max`, only those whose sequence number a power of
 two divides are passed on: every rank keeps the same ones, whatever it sees, and the ones kept at a
@@ -28,7 +29,8 @@ from collector.contract.records import THIN_MAX
 from collector.contract.units import NS
 from collector.doors.host import FileFacts, Host
 from collector.formats import Record
-from collector.formats.nccl_inspector import OPERATIONS, UNKNOWN, Dropped, Reader
+from collector.formats.nccl_inspector import OPERATIONS, UNKNOWN, Dropped, Peer, Reader
+from collector.parsing.nccl_proxy import ProxyTotals
 from collector.reading.follow import YOUNG_SECONDS, Chunk, Follower, find_files
 from collector.reading.jobs import ContainerProcesses, read_process
 from collector.sources import SourceSettings
@@ -52,6 +54,7 @@ PROM_BYTES_MAX = 1 << 20
 PROM_SERIES_MAX = 2048
 """Series of one such file; the sizes in their labels have no bound."""
 LABEL_CHARACTERS_MAX = 128
+US = 1e6
 
 _JOB_FOLDER = re.compile(r"nccl-inspector-([0-9A-Za-z_.-]{1,64})")
 """The plugin's own name for its folder: `nccl-inspector-<SLURM_JOBID>`."""
@@ -148,6 +151,47 @@ class Tally:
         self.seen_ns = 0
 
 
+class Proxied:
+    """What a rank's proxy did for one peer since the agent began."""
+
+    __slots__ = ("_bytes", "_labels", "_operations", "_waits", "seen_ns")
+
+    def __init__(self, peer: Peer, job: str) -> None:
+        whose = labels_of(peer.speaker.communicator, peer.speaker.rank, "", job)
+        self._labels = {**whose, "peer": str(peer.peer), "direction": peer.direction}
+        self._operations = Sum(Series(f"{_PROXY}_operations_total", self._labels))
+        self._bytes = Sum(Series(f"{_PROXY}_bytes_total", self._labels))
+        self._waits: dict[str, Sum] = {}
+        """By phase; whole microseconds, so that nothing is lost by adding."""
+        self.seen_ns = 0
+
+    def add(self, totals: ProxyTotals) -> None:
+        self._operations.value += totals.operations
+        self._bytes.value += totals.bytes
+        for phase, wait_us in totals.waits_us.items():
+            wait = self._waits.get(phase)
+            if wait is None:
+                series = Series(f"{_PROXY}_wait_seconds_total", {**self._labels, "phase": phase})
+                wait = self._waits[phase] = Sum(series)
+            wait.value += wait_us
+
+    def samples(self, now_ns: int) -> Iterator[Sample]:
+        for each in (self._operations, self._bytes):
+            yield Sample(each.series, each.value, now_ns)
+        for each in self._waits.values():
+            yield Sample(each.series, each.value / US, now_ns)
+
+
+class Sum(msgspec.Struct):
+    """A counter and its series."""
+
+    series: Series
+    value: int = 0
+
+
+_PROXY = "fabric_collective_proxy"
+
+
 class Losses(NamedTuple):
     """The losses that a rank's Inspector reports itself, as series that exist once."""
 
@@ -169,6 +213,7 @@ class Counts:
         self._tallies: dict[_TallyKey, Tally] = {}
         self._gaps: dict[_TallyKey, Gaps] = {}
         self._losses: dict[tuple[str, int, str], tuple[Losses, Dropped]] = {}
+        self._proxies: dict[tuple[Peer, str], Proxied] = {}
 
     def add(self, record: Collective, now_ns: int) -> None:
         """Count one operation; ``now_ns`` is monotonic."""
@@ -207,8 +252,23 @@ class Counts:
         losses = known[0] if known else make_losses(communicator, rank, job)
         self._losses[key] = losses, dropped
 
+    def add_proxy(self, peer: Peer, totals: ProxyTotals, job: str, now_ns: int) -> None:
+        """Count what a rank's proxy did for one peer."""
+        key = (peer, job)
+        kept = self._proxies.get(key)
+        if kept is None:
+            if len(self._proxies) >= SERIES_MAX:
+                self.left_out += totals.operations
+                return
+            kept = self._proxies[key] = Proxied(peer, job)
+        kept.add(totals)
+        kept.seen_ns = now_ns
+
     def forget(self, before_ns: int) -> None:
         """Forget ranks that did nothing since ``before_ns`` (monotonic)."""
+        self._proxies = {
+            key: kept for key, kept in self._proxies.items() if kept.seen_ns >= before_ns
+        }
         old = [key for key, tally in self._tallies.items() if tally.seen_ns < before_ns]
         for key in old:
             del self._tallies[key]
@@ -232,6 +292,8 @@ class Counts:
                 yield Sample(losses.collectives, dropped.collectives, now_ns)
             if dropped.p2p is not None:
                 yield Sample(losses.p2p, dropped.p2p, now_ns)
+        for kept in self._proxies.values():
+            yield from kept.samples(now_ns)
 
 
 def labels_of(communicator: str, rank: int, operation: str, job: str) -> dict[str, str]:
@@ -397,6 +459,11 @@ class NcclInspectorFiles:
             speaker = dropped.speaker
             writer = self._writer_of(host, chunk.file.stem, speaker.host, speaker.pid)
             self._counts.drop(dropped, writer.job)
+        self._counts.left_out += reader.proxies_left_out
+        for peer, totals in reader.proxies.items():
+            speaker = peer.speaker
+            writer = self._writer_of(host, chunk.file.stem, speaker.host, speaker.pid)
+            self._counts.add_proxy(peer, totals, writer.job, now_ns)
 
     def _take(self, host: Host, chunk: Chunk, record: Record, now_ns: int) -> Reading | None:
         """The record with its job, counted; None if it is thinned out."""

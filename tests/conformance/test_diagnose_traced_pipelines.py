@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from collector.contract.verdict import Reason
 from tests.stands.diagnosing import report_of
+from tests.worlds.expert_jobs import played, write_traces
 from tests.worlds.pipeline_cases import Case, Fault, Outcome
 from tests.worlds.pipeline_play import Shape
 from tests.worlds.pipeline_traces import Style
@@ -30,3 +32,20 @@ def test_the_slow_worker_or_stage_is_named_and_nobody_for_uneven_work(
 ) -> None:
     case.write(tmp_path)
     assert case.outcome(report_of(tmp_path)) is Outcome.RIGHT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("held", "slow_ms"), [(1.5, 0.0), (1.0, 50.0)])
+def test_traces_tell_a_rank_that_holds_more_tokens_from_one_that_is_slow(
+    held: float, slow_ms: float, tmp_path: Path
+) -> None:
+    """Both are late by as much: only the sizes of their all-to-alls differ."""
+    records, _ = played(
+        lambda rank, _: held if rank == 5 else 1.0, lambda rank, _: slow_ms if rank == 5 else 0.0
+    )
+    write_traces(records, tmp_path)
+    (verdict,) = report_of(tmp_path).verdicts
+    assert verdict.culprit.rank == 5
+    assert (verdict.reason is Reason.IMBALANCE) == (held > 1)
+    shares = [one.value for one in verdict.evidence if one.metric == "all_to_all_share"]
+    assert shares == ([pytest.approx(held, abs=0.02)] if held > 1 else [])

@@ -7,7 +7,8 @@ from alerts.window.series import Place, Roller
 from collector.contract.catalog import load_catalog
 from collector.contract.model import Sample
 from collector.contract.units import NS
-from tests.worlds.collectives import START_NS, make_records
+from tests.worlds.collectives import START_NS, make_records, to_columns
+from tests.worlds.pipeline_jobs import COMPUTE_MS, Pipelines, to_job
 
 PLACES = {("0xabc", rank): Place("job-1", rank, f"node{rank}") for rank in range(8)}
 
@@ -84,6 +85,26 @@ def test_shares_of_time_are_the_steps() -> None:
     assert found["fabric_job_wait_share_ratio"] == pytest.approx(20 / 50, rel=0.15)
     assert found["fabric_job_step_seconds"] == pytest.approx(0.05, rel=0.1)
     assert found["fabric_job_ranks"] == 8
+
+
+@pytest.mark.parametrize("copies", [2, 12])
+def test_sends_and_receives_count_to_the_shares_of_a_pipeline(copies: int) -> None:
+    """Of 12 copies with 48 ranks some stand for all: they spend what all do."""
+    pipelines = Pipelines(4, copies)
+    pipelines.sends_ms = dict.fromkeys(range(pipelines.ranks), 1.0)
+    records = pipelines.play(40)
+    places = {(one.communicator, one.rank): Place("pipe", one.pid - 1, one.host) for one in records}
+    columns = to_columns(records)
+    found = by_name(Roller().roll(columns, places, START_NS + NS, START_NS + 2 * NS))
+    (step,) = {round(one.end_ns - one.start_ns, -6) for one in to_job(records).steps[20:21]}
+    # Gradients in two parts; a stage in the middle takes part in 16 messages, one at an end in 8.
+    assert found["fabric_job_network_share_ratio"] * step == pytest.approx(
+        (2 * 3 + 12 * 1.0) * 1e6, rel=0.25
+    )
+    waiting = found["fabric_job_wait_share_ratio"]
+    own = 2 * pipelines.batches * COMPUTE_MS * 1e6 / step
+    network = found["fabric_job_network_share_ratio"]
+    assert waiting + own + network == pytest.approx(1.0, abs=0.05)
 
 
 def test_communicators_of_no_known_job_are_left_out() -> None:

@@ -424,3 +424,102 @@ def test_the_first_operation_that_switches_add_up_marks_its_communicator_once() 
     assert marks(said(0, "NVLS", 1)) == 0
     assert marks(said(0, "NVLS", 4)) == 1
     assert marks(*(said(number, "COLLNET_DIRECT", 4) for number in range(3))) == 1
+
+
+# --- the network proxy ---------------------------------------------------------------------------
+
+STEP_TIMES = {
+    "send": {"send_gpu_wait_ts": 110, "send_peer_wait_ts": 120, "send_wait_ts": 150},
+    "recv": {"recv_wait_ts": 110, "recv_flush_wait_ts": 120, "recv_gpu_wait_ts": 150},
+}
+
+
+def marked(*traces: dict[str, Any], rank: int = 2) -> bytes:
+    """A dump of v4.4: the marker, and its records (README of NVIDIA/nccl's Inspector)."""
+    marker = {
+        "header": {"id": "0x7f8c496ae9f661", "rank": rank, "n_ranks": 8, "nnodes": 8},
+        "metadata": {"dump_timestamp_us": START_US, "hostname": "node0", "pid": 644},
+        "dump_stats": {"coll_records": 0, "p2p_records": 0, "proxy_records": len(traces)},
+    }
+    lines = [marker, *({"proxy_trace": trace} for trace in traces)]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def trace(record_type: str, direction: str = "send", **more: object) -> dict[str, Any]:
+    whose = {"record_type": record_type, "peer": 3, "direction": direction, "parent_type": "p2p"}
+    return {**whose, **more}
+
+
+def proxied(job: Job) -> dict[tuple[str, ...], float]:
+    """By metric's end, peer, direction and phase."""
+    found = {}
+    for each in job.read():
+        if isinstance(each, Sample) and "_proxy_" in each.series.metric:
+            labels = dict(each.series.labels)
+            key = (each.series.metric.partition("_proxy_")[2], labels["peer"], labels["direction"])
+            found[(*key, labels.get("phase", ""))] = each.value
+    return found
+
+
+def test_what_a_proxy_waited_for_is_counted_by_peer_and_never_twice(job: Job) -> None:
+    """Flat: a step and its operation; nested: an operation with its steps, a segment before it."""
+    step = {"gpu_produce_us": 10, "peer_credit_us": 20, "wire_us": 30}
+    job.append(
+        marked(
+            trace("proxy_step", **step),
+            trace("proxy_op", trans_size_bytes=1000, n_steps_completed=1),
+            trace("proxy_op_start"),
+            trace("proxy_op_segment", steps=[step, step], trans_size_bytes=77),
+            trace("proxy_op", steps=[{"wire_us": 5}], trans_size_bytes=2000, is_final=True),
+        )
+    )
+    wait = "wait_seconds_total"
+    assert proxied(job) == {
+        ("operations_total", "3", "send", ""): 2,
+        ("bytes_total", "3", "send", ""): 3000,
+        (wait, "3", "send", "gpu"): pytest.approx(30e-6),
+        (wait, "3", "send", "peer"): pytest.approx(60e-6),
+        (wait, "3", "send", "wire"): pytest.approx(95e-6),
+    }
+    job.append(marked(trace("proxy_step", wire_us=5)))
+    assert proxied(job)[wait, "3", "send", "wire"] == pytest.approx(100e-6)
+
+
+@pytest.mark.parametrize(
+    ("direction", "expected"),
+    [("send", {"gpu": 10, "peer": 30, "wire": 7}), ("recv", {"wire": 10, "flush": 30, "gpu": 7})],
+)
+def test_before_durations_were_written_times_give_them(
+    job: Job, direction: str, expected: dict[str, int]
+) -> None:
+    """And one that was not seen to begin, or ends before it, is left out."""
+    times = {**STEP_TIMES[direction], "proxy_step_stop_ts": 157}
+    late = {**STEP_TIMES[direction], "proxy_step_stop_ts": 90}
+    last = {"proxy_step_stop_ts": 157}
+    traces = [trace("proxy_step", direction, event_trace_ts=each) for each in (times, late, last)]
+    job.append(marked(*traces))
+    found = proxied(job)
+    waits = {phase: wait * 1e6 for (_, _, _, phase), wait in found.items() if phase}
+    ends = [*expected][2]
+    doubled = {phase: us if phase == ends else 2 * us for phase, us in expected.items()}
+    assert waits == pytest.approx(doubled)
+
+
+def test_odd_proxies_are_not_counted_and_peers_are_bounded(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.formats.nccl_inspector.PEERS_MAX", 2)
+    odd = [trace("proxy_step", "sideways", wire_us=5), {"record_type": "proxy_step"}]
+    peers = [{**trace("proxy_step", wire_us=5), "peer": number} for number in range(4)]
+    job.append(marked(*odd, *peers))
+    readings = job.read()
+    assert value(readings, "left_out_total") == 2
+    waits = [one for one in readings if isinstance(one, Sample) and "_wait_" in one.series.metric]
+    assert len(waits) == 2
+
+
+def test_a_proxy_without_work_is_forgotten(job: Job) -> None:
+    job.append(marked(trace("proxy_step", wire_us=5)))
+    assert proxied(job)
+    job.clock.advance(FORGET_SECONDS + 1)
+    assert proxied(job) == {}
