@@ -31,7 +31,7 @@ from alerts.signals.pipelines import (
     stages_of,
 )
 from alerts.window.clocks import operation_index
-from alerts.window.columns import Flags, Floats, Ints, Records
+from alerts.window.columns import Codes, Flags, Floats, Ints, Records
 from alerts.window.messages import is_pairwise
 from alerts.window.model import JobWindow
 from alerts.window.slices import whole_steps
@@ -296,12 +296,17 @@ def to_rows(records: Records, place: Ints, ends: Ints, part: Ints) -> Rows:
 
     ``part`` is the slice that each is in: between two of them nothing is known.
     """
-    operation = apart_by_rank(records)
+    messages = is_pairwise(records)
+    operation = apart_by_rank(records, messages)
     step = np.full(len(records), -1, dtype=np.int64)
-    met = np.flatnonzero(~is_pairwise(records))
-    own = operation_index(records.select(met))
-    step[met] = steps_by_count(records.select(met), own, ends, part[met])[own]
-    lost = lost_before(records, operation)
+    if messages.any():
+        met = np.flatnonzero(~messages)
+        meetings: Records = records.select(met)
+        own = operation_index(meetings)
+        step[met] = steps_by_count(meetings, own, ends, part[met])[own]
+    else:
+        step = steps_by_count(records, operation, ends, part)[operation]
+    lost = lost_before(records, operation, messages)
     order = np.lexsort((records.exit_ns, records.entry_ns, place))
     chosen: Records = records.select(order)
     place = place[order]
@@ -314,7 +319,7 @@ def to_rows(records: Records, place: Ints, ends: Ints, part: Ints) -> Rows:
     gap = np.full(len(place), -1, dtype=np.int64)
     same = (place[1:] == place[:-1]) & (part[order][1:] == part[order][:-1])
     gap[1:][same] = np.maximum(entry[1:] - (before[:-1] - shift[:-1]), 0)[same]
-    messages = is_pairwise(chosen)
+    messages = messages[order]
     return Rows(
         records=chosen,
         rank=place,
@@ -325,14 +330,16 @@ def to_rows(records: Records, place: Ints, ends: Ints, part: Ints) -> Rows:
     )
 
 
-def apart_by_rank(records: Records) -> Ints:
+def apart_by_rank(records: Records, messages: Flags) -> Ints:
     """The number of each row's operation; a message is each end's own.
 
     The two ends of a message need not number it alike, and messages of other pairs have the same
     numbers.
     """
     index = operation_index(records)
-    _, number = distinct(index, np.where(is_pairwise(records), records.rank, -1))
+    if not messages.any():
+        return index
+    _, number = distinct(index, np.where(messages, records.rank, -1))
     return number
 
 
@@ -397,17 +404,12 @@ def counted(by_clock: Ints) -> Ints:
     return found
 
 
-def lost_before(records: Records, operation: Ints) -> Flags:
+def lost_before(records: Records, operation: Ints, messages: Flags) -> Flags:
     """Rows before which a rank's numbers jump further than usual, or than its peers' do.
 
     Where sends and receives of a rank share one numbering, each of the two by itself has gaps.
     """
-    _, member = distinct(records.communicator, records.rank)
-    messages = is_pairwise(records)
-    twice, which = distinct(member, records.sequence, messages.astype(np.int32))
-    shares = np.ones(int(member.max(initial=-1)) + 1, dtype=bool)
-    shares[member[twice[(np.bincount(which) > 1) & messages[twice]]]] = False
-    numbering = np.where(messages & shares[member], -1, records.operation)
+    numbering: Ints | Codes = numberings(records, messages) if messages.any() else records.operation
     _, stream = distinct(records.communicator, numbering)
     _, own = distinct(stream, records.rank)
     order = np.lexsort((records.sequence, own))
@@ -428,6 +430,15 @@ def lost_before(records: Records, operation: Ints) -> Flags:
     lost = (jump > least[operation]) | (jump > LOST_FACTOR * usual[stream])
     found: Flags = lost & ~is_first
     return found
+
+
+def numberings(records: Records, messages: Flags) -> Ints:
+    """The operation that each row is counted with; -1: all messages of its rank together."""
+    _, member = distinct(records.communicator, records.rank)
+    twice, which = distinct(member, records.sequence, messages.astype(np.int32))
+    shares = np.ones(int(member.max(initial=-1)) + 1, dtype=bool)
+    shares[member[twice[(np.bincount(which) > 1) & messages[twice]]]] = False
+    return np.where(messages & shares[member], -1, records.operation).astype(np.int64)
 
 
 def outside_of(rows: Rows, shape: tuple[int, int]) -> Floats:

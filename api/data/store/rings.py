@@ -255,8 +255,16 @@ class Rings:
     def _put(self, rows: Ints, offset: Times, value: Floats) -> None:
         """Append readings, those of one row in order of time."""
         columns = self._columns
-        order = np.lexsort((offset, rows))
-        rows, offset, value = rows[order], offset[order], value[order]
+        if not (rows[1:] > rows[:-1]).all():
+            # Agents send their series in one order each time: long runs, which this sort likes.
+            order = np.argsort(rows, kind="stable")
+            rows, offset, value = rows[order], offset[order], value[order]
+        if not (rows[1:] == rows[:-1]).any():
+            self._put_once(rows, offset, value)
+            return
+        if ((rows[1:] == rows[:-1]) & (offset[1:] < offset[:-1])).any():
+            order = np.lexsort((offset, rows))
+            rows, offset, value = rows[order], offset[order], value[order]
         begins = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
         count = np.diff(np.append(begins, len(rows)))
         own = rows[begins]
@@ -275,6 +283,22 @@ class Rings:
         np.maximum.at(columns.lost, rows[fits], columns.offset[place])
         columns.offset[place], columns.value[place] = offset[fits], value[fits]
         columns.next[own] = (columns.next[own] + count) % SLOTS
+
+    def _put_once(self, rows: Ints, offset: Times, value: Floats) -> None:
+        """Append one reading to each of these rows: `_put` without what several need."""
+        columns = self._columns
+        slot, last = columns.next[rows], columns.last[rows]
+        is_mixed = columns.is_mixed[rows] | (offset <= last)
+        columns.is_mixed[rows] = is_mixed
+        before = columns.value[rows, (slot - 1) % SLOTS]
+        changes = (value != before) | ~np.isfinite(value) | (last == 0) | is_mixed
+        latest = np.where(changes, offset, np.uint32(0))
+        latest = np.where(is_mixed, np.maximum(latest, last), latest)
+        columns.moved[rows] = np.maximum(columns.moved[rows], latest)
+        columns.last[rows] = np.maximum(last, offset)
+        columns.lost[rows] = np.maximum(columns.lost[rows], columns.offset[rows, slot])
+        columns.offset[rows, slot], columns.value[rows, slot] = offset, value
+        columns.next[rows] = (slot + 1) % SLOTS
 
     def _note_moves(self, rows: Ints, begins: Ints, offset: Times, value: Floats) -> None:
         """Of readings that are about to be appended, by row and time: where a value changes.

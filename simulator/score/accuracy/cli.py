@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -30,6 +31,9 @@ from simulator.score.accuracy.trials import (
 TRIALS, PEACE, TABLES = "trials.jsonl", "peace.jsonl", "accuracy.md"
 WATCH_HOURS = 2.0
 DAYS_MAX = 365.0
+GC_THRESHOLDS = (100_000, 50, 50)
+"""As of a service (`api.http.serving`): records and series are held for minutes and make no cycles,
+and a twentieth of the time went into looking at them again and again."""
 SEVERAL_PER_SEED = 8
 """Seeds of trials with several faults for each seed of the ladder, which has 132 trials."""
 
@@ -94,7 +98,7 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
         [one for one in watches if one not in watched],
     )
     total, done = len(todo[0]) + len(todo[1]), 0
-    with ProcessPoolExecutor(arguments.processes) as pool:
+    with ProcessPoolExecutor(arguments.processes, initializer=collect_seldom) as pool:
         for name, line, words in played(pool, *todo):
             with (out / name).open("ab") as file:
                 file.write(line + b"\n")
@@ -105,6 +109,10 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
     console.print(Markdown(text))
     print(f"Written: {out / TRIALS}, {out / PEACE}, {out / TABLES}")
     return 0
+
+
+def collect_seldom() -> None:
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def played(

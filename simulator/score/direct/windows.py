@@ -417,10 +417,11 @@ class Rolled:
         for key, kept in self._kept.items():
             inside = [one for one in kept if before_ns - PAST_SECONDS * NS <= one[0] <= before_ns]
             if inside:
-                _, transfer, skew = zip(*inside, strict=True)
+                _, *columns = zip(*inside, strict=True)
+                usual = np.quantile(np.array(columns), PAST_QUANTILE, axis=1).tolist()
                 found[key] = {
-                    metric_id(name): (float(np.quantile(values, PAST_QUANTILE)), len(inside))
-                    for name, values in ((TRANSFER, transfer), (SKEW, skew))
+                    metric_id(name): (one, len(inside))
+                    for name, one in zip((TRANSFER, SKEW), usual, strict=True)
                 }
         return found
 

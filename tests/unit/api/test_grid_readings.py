@@ -178,6 +178,21 @@ PLACE = {"host": "node0", "device": "mlx5_0", "port": "1"}
 MOVES: Points = [(1000, 0.0), (1005, 10.0)]
 
 
+@given(st.integers(0, 1_000), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_cells_of_one_row_are_joined_as_one_after_the_other(seed: int, is_max: bool) -> None:  # noqa: FBT001 - drawn
+    random = np.random.default_rng(seed)
+    row = random.integers(0, 4, 9)
+    values = np.where(random.random((9, 5)) < 0.4, np.nan, random.random((9, 5)))
+    kept, found = joined([(row[:3], values[:3]), (row[3:], values[3:])], is_max=is_max)
+    assert kept.tolist() == sorted(set(row.tolist()))
+    for place, one in enumerate(kept.tolist()):
+        for cell in range(5):
+            known = [value for value in values[row == one, cell].tolist() if not np.isnan(value)]
+            wanted = (max(known) if is_max else sum(known)) if known else float("nan")
+            assert found[place, cell] == pytest.approx(wanted, nan_ok=True)
+
+
 def test_aliases_are_read_in_our_units_and_under_their_own_name() -> None:
     alias = "node_infiniband_rate_bytes_per_second"
     labels = {"instance": "node0", "device": "mlx5_0", "port": "1"}

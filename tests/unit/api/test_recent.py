@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from api.data.store import recent as module
 from api.data.store.recent import KEPT_MS, READ_APART_MS, UNREAD_MS, Recent
-from api.data.store.rings import SLOTS, Held, Samples, joined
+from api.data.store.rings import SLOTS, Held, Rings, Samples, joined
 from collector.contract.errors import StoreError
 
 NOW_MS = 1_794_700_000_000
@@ -327,3 +327,38 @@ def test_it_has_what_a_store_has_or_says_what_is_missing(
         for metric in {1, 2, 3}.difference(held.missing):
             expected |= world.stored(metric, after_ms)
         assert held.told(after_ms) == expected
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.integers(1, 30), st.sampled_from([0.0, 1.0]))),
+        max_size=8,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_readings_that_come_together_are_held_as_if_they_came_one_by_one(
+    inserts: list[list[tuple[int, int, float]]],
+) -> None:
+    """Inserts with one reading of each series take another way than those with several."""
+    together, apart = Rings(10, NOW_MS), Rings(10, NOW_MS)
+    for insert in inserts:
+        # Of each series in order of time, as batches have them; series in any order.
+        rows = [(1, series, NOW_MS + after, value) for series, after, value in insert]
+        together.add(columns(sorted(rows, key=lambda row: row[2])), lambda _, last: last >= 0)
+        for row in sorted(rows, key=lambda row: row[2]):
+            apart.add(columns([row]), lambda _, last: last >= 0)
+    for series in range(6):
+        held = []
+        for rings in (together, apart):
+            row = rings.find(np.array([series], np.uint64))
+            held.append(rings.copy(row[row >= 0]))
+        one, other = held
+        assert one.turned().offset.tolist() == other.turned().offset.tolist()
+        assert one.turned().value.tolist() == other.turned().value.tolist()
+        # Said to stand still is only what does.
+        for after_ms in range(NOW_MS, NOW_MS + 30):
+            for held_one in held:
+                inside = held_one.within(after_ms, NOW_MS + 30)
+                still = held_one.is_still(after_ms)
+                values = [set(held_one.value[at][inside[at]].tolist()) for at in range(len(inside))]
+                assert all(len(own) < 2 for own, is_so in zip(values, still, strict=True) if is_so)
