@@ -29,7 +29,7 @@ import numpy as np
 
 from alerts.finding import Finding
 from alerts.signals.ports import percent
-from alerts.signals.step_times import step_times
+from alerts.signals.step_times import cost_by_steps, step_times
 from alerts.signals.storage import (
     CHECKPOINT_PHASES,
     DATA_PHASES,
@@ -47,7 +47,6 @@ from alerts.window.model import Hosts, JobWindow, Window
 from alerts.window.statistics import median_known, runs
 from collector.contract.figures import duration
 from collector.contract.storage import server_of
-from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, RuledOut
 
 NAME = "slow_storage"
@@ -355,13 +354,4 @@ def cost_of(job: JobWindow, since_ns: int, last_ns: int) -> Cost | None:
     steps = step_times(job, since_ns, last_ns)
     if steps is None or steps.slow <= steps.usual:
         return None
-    share = 1.0 - steps.usual / steps.slow
-    seconds = share * (last_ns - since_ns) / NS
-    return Cost(
-        job=job.job,
-        lost_seconds=seconds,
-        step_seconds=steps.slow,
-        step_seconds_without=steps.usual,
-        lost_share=share,
-        gpu_hours=seconds * job.size / 3600,
-    )
+    return cost_by_steps(job, since_ns, last_ns, lost_s=0.0)
