@@ -49,6 +49,12 @@ class PastWindows:
         running = [self._as_it_was(job, to_ns) for job in jobs]
         return msgspec.structs.replace(window, jobs=running, is_live=True)
 
+    def of_job(self, from_ns: int, to_ns: int, job: str) -> Window:
+        """One job, for what is no verdict: the others are not read."""
+        window = self._reader.read(from_ns, to_ns, job=job, is_live=False)
+        running = [self._as_it_was(one, to_ns) for one in window.jobs]
+        return msgspec.structs.replace(window, jobs=running, is_live=True)
+
     def _as_it_was(self, job: JobWindow, moment_ns: int) -> JobWindow:
         """The job with its state at that moment: one that has ended since was running then."""
         known = self._inventory.jobs.get(job.job)

@@ -24,19 +24,11 @@ from alerts.window.common_clock import correct
 from alerts.window.slices import CLOCK_ROWS_MAX, some_operations
 from alerts.window.split import split
 from alerts.window.steps import Bounds, infer_bounds, measure_steps, to_work
-from api.data.store.store import Store
 from api.jobs.correlate.heat import Quantity, find_pulse, late_in, spent_in, steps_of_one_kept
-from api.jobs.correlate.read import (
-    SOURCES_TIMED,
-    WITHOUT_EXTRAS,
-    Question,
-    count_records,
-    query_records,
-    read_members,
-)
+from api.jobs.correlate.near import AFTER_NS, BEFORE_NS, PIECE_RECORDS_MAX, Near
+from api.jobs.correlate.read import SOURCES_TIMED, count_records, read_members
 from api.jobs.correlate.window import (
     JobCollectives,
-    JobRanks,
     JobWork,
     late_map,
     look_whole,
@@ -44,9 +36,6 @@ from api.jobs.correlate.window import (
 )
 from collector.contract.units import NS
 
-PIECE_RECORDS_MAX = 400_000
-"""Records of one piece, 30 MB: of 1,000 ranks all that they do in half a minute. Past it every nth
-operation is read, and all of some ranks."""
 MEMBERS_MAX = 32
 """Ranks whose operations tell where steps begin and end: the middle one of 32 is that of 128 within
 a share of the time by which ranks differ."""
@@ -61,11 +50,6 @@ OBJECT_BYTES = 300
 Singles = npt.NDArray[np.float32]
 
 
-PIECE_NS = 30 * NS
-"""Pieces begin at multiples of it: as often as the page asks."""
-BEFORE_NS, AFTER_NS = 8 * NS, 2 * NS
-"""What is read around a piece of all ranks: steps of a second or two, and operations that some
-ranks leave later than others."""
 WIDER_NS = ((64 * NS, 16 * NS), (512 * NS, 128 * NS))
 """What is read around it of some ranks where steps are longer than that, before and after."""
 
@@ -146,10 +130,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def make_piece(store: Store, job_rank: JobRanks, span: Span, wanted: Wanted, number: int) -> Piece:
+def make_piece(near: Near, span: Span, wanted: Wanted, number: int) -> Piece:
     """The job in this time."""
     read = (span[0] - BEFORE_NS, span[1] + AFTER_NS)
-    work = JobWork(look_near(store, job_rank, *read), job_rank, members_max=MEMBERS_MAX)
+    work = JobWork(look_near(near, *read), near.job_rank, members_max=MEMBERS_MAX)
     bounds, doubted = work.bounds, in_doubt(work.bounds, span)
     for before_ns, after_ns in WIDER_NS if work.window.kept_one_in == 1 else ():
         if not len(work.window.records) or not (doubted[0] or doubted[1]):
@@ -158,15 +142,15 @@ def make_piece(store: Store, job_rank: JobRanks, span: Span, wanted: Wanted, num
         wide = (span[0] - before_ns, span[1] + after_ns)
         beyond = ((wide[0], read[0] - 1), (read[1] + 1, wide[1]))
         is_more = [
-            doubt and has_records(store, job_rank, *side, work.window.source)
+            doubt and near.has(work.window.source, *side)
             for doubt, side in zip(doubted, beyond, strict=True)
         ]
         read = (wide[0] if doubted[0] else read[0], wide[1] if doubted[1] else read[1])
         if any(is_more):
-            read, bounds = wide, bounds_of_some(store, work, wide)
+            read, bounds = wide, bounds_of_some(near, work, wide)
             doubted = in_doubt(bounds, span)
     if bounds is not None and bounds is not work.bounds:
-        work = reaching_back(store, work, bounds, span)
+        work = reaching_back(near, work, bounds, span)
     return reduce_work(work, bounds, span, read, wanted, number)
 
 
@@ -179,25 +163,17 @@ def in_doubt(bounds: Bounds | None, span: Span) -> tuple[bool, bool]:
     return bool(pulse.start_ns[0] > span[0]), max(last_ns, int(pulse.end_ns[-1])) < span[1]
 
 
-def has_records(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, source: str) -> bool:
-    communicators = sorted({communicator for communicator, _ in job_rank})
-    question = Question(communicators, from_ns, to_ns, [source])
-    sql = f"SELECT 1 AS one FROM collectives WHERE {question.where} LIMIT 1"  # noqa: S608 - our words
-    return bool(store.query(sql, question.parameters).num_rows)
-
-
-def bounds_of_some(store: Store, work: JobWork, wide: Span) -> Bounds | None:
+def bounds_of_some(near: Near, work: JobWork, wide: Span) -> Bounds | None:
     """Where steps begin and end on some ranks, in more time than is read of all."""
-    communicators = sorted({communicator for communicator, _ in work.job_rank})
-    question = Question(communicators, *wide, [work.window.source])
+    question = near.question(work.window.source, *wide)
     chosen = some_members(work.job_rank, MEMBERS_MAX / len(set(work.job_rank.values())))
-    raw = read_members(store, question, chosen, rows_max=PIECE_RECORDS_MAX)
+    raw = read_members(near.store, question, chosen, rows_max=PIECE_RECORDS_MAX)
     if len(raw) >= PIECE_RECORDS_MAX:
         return None
     return infer_bounds(to_work(correct(raw, work.window.clocks), work.job_rank))
 
 
-def reaching_back(store: Store, work: JobWork, bounds: Bounds, span: Span) -> JobWork:
+def reaching_back(near: Near, work: JobWork, bounds: Bounds, span: Span) -> JobWork:
     """The work of all ranks from the beginning of the first step on that ends in this time."""
     pulse = find_pulse(bounds)
     if pulse is None:
@@ -207,19 +183,18 @@ def reaching_back(store: Store, work: JobWork, bounds: Bounds, span: Span) -> Jo
     if first_ns >= span[0] - BEFORE_NS // 2:
         return work
     read = (first_ns - BEFORE_NS // 2, span[1] + AFTER_NS)
-    window = look_near(store, work.job_rank, *read)
+    window = look_near(near, *read)
     return JobWork(window, work.job_rank, members_max=MEMBERS_MAX)
 
 
-def look_near(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int) -> JobCollectives:
+def look_near(near: Near, from_ns: int, to_ns: int) -> JobCollectives:
     """All records where they are few enough. They are not counted first: that takes as long."""
-    communicators = sorted({communicator for communicator, _ in job_rank})
     for source in SOURCES_TIMED:
-        question = Question(communicators, from_ns, to_ns, [source])
-        raw = query_records(store, question, columns=WITHOUT_EXTRAS, rows_max=PIECE_RECORDS_MAX)
+        raw = near.read(source, from_ns, to_ns)
         if len(raw) >= PIECE_RECORDS_MAX:
-            count = count_records(store, question)
-            return look_whole(store, job_rank, question, count, PIECE_RECORDS_MAX)
+            question = near.question(source, from_ns, to_ns)
+            count = count_records(near.store, question)
+            return look_whole(near.store, near.job_rank, question, count, PIECE_RECORDS_MAX)
         if len(raw):
             break
     clocks = fit_clocks(raw)

@@ -17,7 +17,8 @@ from api.base.kept import Kept
 from api.data.store.store import Store
 from api.data.store.touched import group_of
 from api.jobs.correlate.heat import HeatMap, Quantity, fewer_ranks, put_together
-from api.jobs.correlate.piece import PIECE_NS, Buckets, Piece, Span, Wanted, make_piece
+from api.jobs.correlate.near import PIECE_NS, Near
+from api.jobs.correlate.piece import Buckets, Piece, Span, Wanted, make_piece
 from api.jobs.correlate.window import JobRanks
 from collector.contract.units import NS
 
@@ -31,9 +32,9 @@ GRIDS_NOTED_MAX = 64
 does not make pieces twice."""
 PROBES = 4
 """Pieces, evenly spread, that show whether pieces are long enough to find steps."""
-PAGE_STRETCH_NS = 7_500_000_000
-"""Of the page's timelines, which show half an hour in 240 stretches: made with every piece, since
-who asks for a heat map asks for a timeline next."""
+PAGE_STRETCHES_NS = frozenset({7_500_000_000, PIECE_NS})
+"""Of the page's timelines, which show half an hour in 240 stretches, and in 60 below a matrix; made
+with every piece: who asks for a heat map asks for a timeline next, and then for the matrix."""
 
 
 class Pieced(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,10 +175,11 @@ class JobPieces:
         """
         if not job_rank or not 0 < span[1] - span[0] <= PIECED_NS_MAX:
             return None
-        lengths = (stretch_ns, self._grids.get(job), PAGE_STRETCH_NS)
-        wanted = frozenset(length for length in lengths if length is not None)
-        make = self._maker(job, job_rank, Wanted(spent=spent, stretches_ns=wanted))
+        lengths = (stretch_ns, self._grids.get(job), *PAGE_STRETCHES_NS)
+        stretches = frozenset(length for length in lengths if length is not None)
+        wanted = Wanted(spent=spent, stretches_ns=stretches)
         starts = list(range(span[0] // PIECE_NS * PIECE_NS, span[1], PIECE_NS))
+        make = self._maker(job, job_rank, wanted, starts)
         last = len(starts) - 1
         places = {round(share * last / (PROBES - 1)) for share in range(PROBES)}
         if not show_steps([make(starts[place]) for place in places]):
@@ -187,27 +189,37 @@ class JobPieces:
             return None
         return Pieced(span=span, job_rank=job_rank, starts=starts, pieces=pieces)
 
-    def _maker(self, job: str, job_rank: JobRanks, wanted: Wanted) -> Callable[[int], Piece]:
+    def _maker(
+        self, job: str, job_rank: JobRanks, wanted: Wanted, starts: Sequence[int]
+    ) -> Callable[[int], Piece]:
         members = hash(frozenset(job_rank.items()))
         groups = {group_of(communicator) for communicator, _ in job_rank}
         touched = self._store.touched_records
+        # Before anything is read: what is written meanwhile may not be in it.
+        number = touched.number
 
         def is_valid(piece: Piece) -> bool:
             is_known = touched.is_complete  # that is, what others write is noted, too
             return is_known and touched.latest(*piece.read, groups) <= piece.number
 
+        def known_at(start: int) -> Piece | None:
+            return self.kept.get((job, members, start), is_valid)
+
+        def is_missing(start: int) -> bool:
+            known = known_at(start)
+            return known is None or not wanted.is_in(known)
+
+        near = Near(self._store, job_rank, [start for start in starts if is_missing(start)])
+
         def make(start: int) -> Piece:
-            key, more = (job, members, start), wanted
-            known = self.kept.get(key, is_valid)
+            known, more = known_at(start), wanted
             if known is not None and wanted.is_in(known):
                 self.kept.note("kept")
                 return known
             if known is not None:
                 more = wanted.beside(known)
-            # Before it is read: what is written meanwhile may not be in it.
-            number = touched.number
-            piece = make_piece(self._store, job_rank, (start, start + PIECE_NS), more, number)
-            self.kept.put(key, piece, piece.size)
+            piece = make_piece(near, (start, start + PIECE_NS), more, number)
+            self.kept.put((job, members, start), piece, piece.size)
             self.kept.note("made")
             return piece
 

@@ -98,7 +98,7 @@ def job_in(window: Window, name: str) -> JobWindow | None:
 
 
 def differ(past: PastWindows, question: StepsQuestion) -> StepsDiffer:
-    window = past.read(*question.span, {question.job})
+    window = past.of_job(*question.span, question.job)
     job = job_in(window, question.job)
     reason = f"{question.job}: no record of it was read" if job is None else why_not(job)
     table = own_time(job) if job is not None and not reason else None
