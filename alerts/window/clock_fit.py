@@ -110,24 +110,13 @@ def solve(evidence: Evidence, weight: Floats, ridge: float, start: Floats) -> Fl
     gigabytes. They are singular where a shift of all clocks changes nothing, which conjugate
     gradients leave as it is.
     """
-    # A solution says the same of all ranks of a host in an operation: they count as one, with the
-    # sum of their weights and the weighted mean of their exits.
-    new = np.diff(evidence.operation, prepend=-1) != 0
-    new[1:] |= evidence.host[1:] != evidence.host[:-1]
-    starts = np.flatnonzero(new)
-    operation, host, when = (
-        one[starts] for one in (evidence.operation, evidence.host, evidence.when)
-    )
-    exits = np.add.reduceat(weight * evidence.exit_ns, starts)
-    weight = np.add.reduceat(weight, starts)
-    exits /= np.where(weight > 0, weight, 1.0)
-    hosts = evidence.hosts
-    total = np.bincount(operation, weight, evidence.operations)
+    host, when, hosts = evidence.host, evidence.when, evidence.hosts
+    total = np.bincount(evidence.operation, weight, evidence.operations)
     total[total == 0] = 1.0
 
     def centred(values: Floats) -> Floats:
-        mean = np.bincount(operation, weight * values, evidence.operations) / total
-        return weight * (values - mean[operation])
+        mean = np.bincount(evidence.operation, weight * values, evidence.operations) / total
+        return weight * (values - mean[evidence.operation])
 
     def gathered(values: Floats) -> Floats:
         return np.concatenate(
@@ -142,7 +131,7 @@ def solve(evidence: Evidence, weight: Floats, ridge: float, start: Floats) -> Fl
     squares = [np.bincount(host, weight, hosts), np.bincount(host, weight * when**2, hosts) + ridge]
     diagonal = np.maximum(np.concatenate(squares), 1e-300)
     solution = start.copy()
-    given = gathered(centred(exits))
+    given = gathered(centred(evidence.exit_ns))
     # Far finer than is needed and than the exits are, and far from where rounding begins.
     goal = float(diagonal.sum()) * ACCURACY_NS**2
     rest = given - apply(solution)

@@ -92,11 +92,11 @@ class HeldSamples(GridReader):
         series = np.full(len(rows), -1, dtype=np.int64)
         for place, (metric, labels) in enumerate(rows):
             if metric in self.wanted:
-                whole = {**batch.common, **labels}
-                key = (batch.agent, metric, tuple(sorted(whole.items())))
+                # An agent says the same of itself in every batch, and labels in one order.
+                key = (batch.agent, metric, tuple(labels.items()))
                 number = self._series.setdefault(key, len(self._words))
                 if number == len(self._words):
-                    self._words.append((metric, whole))
+                    self._words.append((metric, {**batch.common, **labels}))
                 series[place] = number
         return series, np.array(ids, dtype=np.uint32)
 

@@ -4,7 +4,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.window.clock_fit import Evidence, residuals, solve
 from alerts.window.clocks import align
 from alerts.window.columns import Records
 from alerts.window.common_clock import correct
@@ -58,34 +57,6 @@ def test_several_ranks_of_a_host_share_its_clock() -> None:
     fits = align(shifted)
     assert len(fits[0].clocks) == 4
     assert clock_errors(correct(shifted, fits), truth).max() < MS
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_ranks_of_a_host_count_as_one_and_the_clocks_are_those_of_all_rows(seed: int) -> None:
-    """The normal equations hold over the single rows, whatever was summed up to solve them."""
-    random = np.random.default_rng(seed)
-    operations, hosts, ridge = 12, 4, 1e-3
-    operation = np.repeat(np.arange(operations), 10)
-    # Ranks of a host side by side, or not; of one row some hosts have none.
-    host = random.integers(0, hosts, len(operation)).astype(np.int32)
-    if seed % 2:
-        host = host[np.lexsort((host, operation))]
-    weight = random.random(len(operation)) * (random.random(len(operation)) < 0.8)
-    when = np.linspace(-1, 1, operations)[operation]
-    evidence = Evidence(
-        operation=operation,
-        host=host,
-        exit_ns=random.normal(0, 1e6, len(operation)) + 1e9 * when,
-        inside_ns=np.ones(len(operation)),
-        when=when,
-        operations=operations,
-        hosts=hosts,
-    )
-    found = solve(evidence, weight, ridge, np.zeros(2 * hosts))
-    pull = weight * residuals(evidence, weight, found)
-    assert np.bincount(host, pull, hosts) == pytest.approx(0.0, abs=100.0)
-    slopes = np.bincount(host, pull * when, hosts) - ridge * found[hosts:]
-    assert slopes == pytest.approx(0.0, abs=100.0)
 
 
 def test_a_clock_that_bends_is_followed_in_stretches() -> None:
