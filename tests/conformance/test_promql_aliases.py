@@ -35,7 +35,15 @@ def counter(name: str, labels: Pairs, rate: float) -> TimeSeries:
     return TimeSeries((("__name__", name), *labels), samples)
 
 
+VLLM: Pairs = (("engine", "0"), ("instance", "gpu-5:8000"), ("model_name", "llama"))
+SGLANG: Pairs = (("instance", "gpu-6:30000"), ("model_name", "qwen"), ("tp_rank", "0"))
+
 SENT = [
+    # As vLLM 0.11 and SGLang 0.5 name them; the latter counts milliseconds.
+    counter("vllm:inter_token_latency_seconds_sum", VLLM, 2.0),
+    counter("vllm:inter_token_latency_seconds_count", VLLM, 100.0),
+    counter("sglang:kv_transfer_latency_ms_sum", SGLANG, 50.0),
+    counter("sglang:kv_transfer_latency_ms_count", SGLANG, 2.0),
     counter("fabric_port_transmit_bytes_total", OURS, 100.0),
     counter("node_infiniband_port_data_transmitted_bytes_total", NODE, 200.0),
     # The same port, measured twice: its labels become those of ours.
@@ -191,3 +199,21 @@ def test_aliases_can_be_switched_off(service: InProcess) -> None:
 
     assert labels("fabric_port_rate_bits_per_second") == []
     assert labels(f"{RATE}[1m])") == [dict(OURS)]
+
+
+@pytest.mark.parametrize(
+    ("what", "count", "host", "model", "seconds"),
+    [
+        ("token_gap_seconds", "token_gaps", "gpu-5", "llama", 0.02),
+        ("kv_transfer_seconds", "kv_transfers", "gpu-6", "qwen", 0.025),
+    ],
+)
+def test_latencies_of_inference_engines_are_found_by_our_names(
+    service: InProcess, what: str, count: str, host: str, model: str, seconds: float
+) -> None:
+    by = "sum by (host, model)"
+    query = (
+        f"{by} (rate(fabric_engine_{what}_total[5m]))"
+        f" / {by} (rate(fabric_engine_{count}_total[5m]))"
+    )
+    assert ask(service, query) == {f"host={host},model={model}": pytest.approx(seconds)}

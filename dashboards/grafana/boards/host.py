@@ -43,6 +43,8 @@ RESENT = 1.0
 PRESSURE = 0.1
 """A tenth of the time: a policy of ours, what a straggling job loses (stragglers_waited_for)."""
 
+NO_ENGINE = "No inference engine (vLLM, SGLang) is scraped here."
+
 ON = f'host="$host", {HERE}'
 ABOUT = f'host="$host", {HERE_OR_NOWHERE}'
 PLACE = "device, port"
@@ -61,6 +63,11 @@ def gpu_increase(metric: str) -> str:
 
 def host_rate(metric: str) -> str:
     return f"sum(rate({metric}{{{ON}}}[$__rate_interval]))"
+
+
+def over(seconds: str, count: str) -> str:
+    """The average of what two counters of the host add up."""
+    return f"{host_rate(f'{seconds}_total')} / ({host_rate(f'{count}_total')} > 0)"
 
 
 def paused(direction: str) -> str:
@@ -458,6 +465,34 @@ MACHINE = {
     ),
 }
 
+ENGINE = {
+    "Engine: how long a token takes": lines.of(Unit.SECONDS)(
+        "Average time to a request's first token (queue and prefill), and from each token to the "
+        "next. An alert comes where tokens take half again as long as usual (engines_factor) while "
+        "a port of this host is in trouble.",
+        {
+            "first token": over("fabric_engine_first_token_seconds", "fabric_engine_first_tokens"),
+            "next token": over("fabric_engine_token_gap_seconds", "fabric_engine_token_gaps"),
+        },
+        silence=NO_ENGINE,
+    ),
+    "Engine: how many requests": lines(
+        "Requests that run and that wait. More of them make every token slower: look here before "
+        "the network is blamed.",
+        {
+            "running": f"sum(fabric_engine_running_requests{{{ON}}})",
+            "waiting": f"sum(fabric_engine_waiting_requests{{{ON}}})",
+        },
+        silence=NO_ENGINE,
+    ),
+    "Engine: transfers of keys and values": lines.of(Unit.SECONDS)(
+        "Average time of a transfer, where prefill and decode are apart. It goes over the network: "
+        "compare with the ports above.",
+        {"a transfer": over("fabric_engine_kv_transfer_seconds", "fabric_engine_kv_transfers")},
+        silence="No engine here moves keys and values to another.",
+    ),
+}
+
 BOARD = board(
     title="Host",
     question="What is this machine doing: its GPUs, NICs and PCIe on one clock, and what is wrong?",
@@ -471,5 +506,6 @@ BOARD = board(
         "What is broken?      GPU · network · PCIe": thirds(BROKEN),
         "Heat, power and memory of the GPUs": thirds(HEAT),
         "The machine under them": thirds(MACHINE),
+        "The inference engine on it": thirds(ENGINE),
     },
 )

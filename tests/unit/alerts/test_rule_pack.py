@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 RUNBOOKS = ROOT / "docs" / "runbooks"
 THEMES = {
     *(*NETWORK_THEMES, *MACHINE_THEMES, *JOB_THEMES, *STORAGE_THEMES),
-    *("clocks", "infiniband", "incidents", "probes", "self"),
+    *("clocks", "engines", "infiniband", "incidents", "probes", "self"),
 }
 SEVERITIES = {"critical", "warning", "info", "none"}
 OWNERS = {"network", "compute", "platform"}
