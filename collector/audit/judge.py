@@ -16,7 +16,14 @@ from collector.audit.expectations import (
 from collector.audit.facts import Facts, Unread
 from collector.audit.finding import Evidence, Finding, Severity, finding_order, severity_rank
 
-OTHER_CHECKS = ("expectation", "outlier", "job_environment", "asymmetric_paths", "path_mtu")
+OTHER_CHECKS = (
+    "expectation",
+    "outlier",
+    "job_environment",
+    "asymmetric_paths",
+    "nvlink_domains",
+    "path_mtu",
+)
 """Origins of findings besides the folder of checks."""
 
 

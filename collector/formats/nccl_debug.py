@@ -71,7 +71,8 @@ _NCCL_TESTS = re.compile(
 
 _NCCL_TESTS_WORDS = (b"# nccl-tests", b"# Collective test", b"# nThread", b"algbw")
 
-_VERSION = re.compile(r"NCCL version ([\w.+\-]{1,64})")
+_VERSION = re.compile(r"[NR]CCL version (?:: )?([\w.+\-:]{1,64})")
+"""RCCL (AMD's) writes `RCCL version : 2.27.7-HEAD:0d2c4fd`, alone in a line or behind a prefix."""
 _WHOLE_RING = re.compile(r"Channel ([0-9]{1,3})(?:/[0-9]{1,3})? :((?: +[0-9]{1,7})+) *$")
 _CONNECTION = re.compile(
     r"Channel ([0-9]{1,3})(?:/[0-9]{1,3})? : ([0-9]{1,7})\[[0-9a-f]+\] -> ([0-9]{1,7})\[[0-9a-f]+\]"
@@ -233,7 +234,7 @@ class DebugLog:
         """What a line completes: a warning, or a communicator that ends."""
         mark = _MARK.search(raw)
         if mark is None:
-            at = raw.find(b"NCCL version ", 0, PREFIX_BYTES)
+            at = raw.find(b"CCL version ", 1, PREFIX_BYTES) - 1
             if at >= 0 and (match := _VERSION.match(ascii_text(raw[at : at + PREFIX_BYTES]))):
                 self._version = match[1]
             return
@@ -518,6 +519,7 @@ class DebugLog:
         "Ring": _hear_ring,
         "Trees": _hear_trees,
         "NCCL": _hear_version,
+        "RCCL": _hear_version,
         "Using": _hear_using,
         "NET/IB": _hear_devices,
         "NET/Socket": _hear_devices,

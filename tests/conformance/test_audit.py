@@ -1,18 +1,20 @@
 """The audit on whole hosts: cases, simulated ones, and a fleet that agents reported."""
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from api.fleet.audit.facts import read_nvlink_domains
 from collector.agent.audit_cli import lines_of
 from collector.agent.exposition import missing_series
 from collector.audit.facts import Fact, Facts
 from collector.audit.fleet import judge_fleet
 from collector.audit.judge import judge_host
 from collector.contract import wire
-from collector.contract.model import Missing, Sample
+from collector.contract.model import Missing, Sample, Series
 from collector.doors.host import Host
 from collector.reading.configuration.reader import ConfigurationReader
 from collector.sources.configuration import Configuration, Settings, series_of
@@ -230,3 +232,28 @@ def test_a_wrong_question_is_a_problem(
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     assert says in answer.text
+
+
+def test_each_gpus_latest_nvlink_domain_is_read_back(service: InProcess) -> None:
+    def told(host: str, domain: str, seconds: float, sequence: int) -> None:
+        more = {"nvlink_domain": domain, "clique": "7"} if domain else {}
+        samples = [
+            Sample(
+                Series("fabric_gpu_info", {"gpu": gpu, "uuid": f"{host}-{gpu}", **more}),
+                1,
+                int((NOW + seconds) * 1e9),
+            )
+            for gpu in ("0", "1")
+        ]
+        send(service, host, samples, sequence)
+
+    told("rack-1", "aaaa", 0, 100)
+    told("rack-2", "aaaa", 0, 100)
+    told("rack-2", "bbbb", 10, 101)
+    told("alone", "", 0, 100)
+    told("gone", "aaaa", -3_600, 100)
+    found = read_nvlink_domains(service.store, dt.datetime.fromtimestamp(NOW + 60, dt.UTC))
+    assert found == {
+        "rack-1": {"0": "aaaa clique 7", "1": "aaaa clique 7"},
+        "rack-2": {"0": "bbbb clique 7", "1": "bbbb clique 7"},
+    }

@@ -13,11 +13,12 @@ from api.data.store.store import Store
 from collector.audit.facts import Fact
 from collector.contract.identity import metric_id
 
-INFO, READ, MISSING, PORT_MTU = (
+INFO, READ, MISSING, PORT_MTU, GPU_INFO = (
     "fabric_setting_info",
     "fabric_setting_facts",
     "fabric_agent_reading_missing",
     "fabric_port_mtu_bytes",
+    "fabric_gpu_info",
 )
 LOOK_BACK: Final = dt.timedelta(minutes=20)
 """A host whose last read is older does not count: agents read every four minutes, and a batch may
@@ -28,6 +29,8 @@ FACT_ROWS_MAX: Final = 500_000
 HOSTS_MAX: Final = 65_536
 UNREAD_ROWS_MAX: Final = 1_000
 MTU_ROWS_MAX: Final = 1_000_000
+GPU_ROWS_MAX: Final = 1_000_000
+"""GPUs in NVLink domains: eight times HOSTS_MAX, some of them with an older domain as well."""
 SECONDS_MAX: Final = "30"
 
 _FACTS: Final = f"""
@@ -97,6 +100,23 @@ LIMIT {MTU_ROWS_MAX}
 """  # noqa: S608 - names and numbers of ours
 
 
+_NVLINK_DOMAINS: Final = f"""
+SELECT y.host AS host, y.gpu AS gpu, y.domain AS domain, y.clique AS clique FROM
+  (SELECT series, max(time) AS seen FROM samples
+   WHERE metric = {{gpu_info:UInt32}} AND time >= {{since:DateTime64(3)}} GROUP BY series) AS x
+INNER JOIN
+  (SELECT series, any(labels['host']) AS host, any(labels['gpu']) AS gpu,
+          any(labels['nvlink_domain']) AS domain, any(labels['clique']) AS clique
+   FROM series
+   WHERE metric_name = '{GPU_INFO}' AND labels['nvlink_domain'] != ''
+     AND day >= toDate({{since:DateTime64(3)}})
+   GROUP BY series) AS y
+USING series
+ORDER BY x.seen
+LIMIT {GPU_ROWS_MAX}
+"""  # noqa: S608 - names and numbers of ours
+
+
 class UnreadCount(msgspec.Struct, frozen=True):
     """A setting that could not be read, why, and on how many hosts."""
 
@@ -142,3 +162,12 @@ def read_unread(store: Store, now: dt.datetime) -> list[UnreadCount]:
 def read_port_mtus(store: Store, now: dt.datetime) -> dict[tuple[str, str], float]:
     rows = ask(store, _PORT_MTUS, now - PORTS_LOOK_BACK, mtu=PORT_MTU)
     return {(row["host"], row["port"]): row["mtu"] for row in rows.to_pylist()}
+
+
+def read_nvlink_domains(store: Store, now: dt.datetime) -> dict[str, dict[str, str]]:
+    """Of each host the NVLink domain and clique of each GPU that has joined one, as last told."""
+    rows = ask(store, _NVLINK_DOMAINS, now - PORTS_LOOK_BACK, gpu_info=GPU_INFO)
+    found: dict[str, dict[str, str]] = {}
+    for row in rows.to_pylist():
+        found.setdefault(row["host"], {})[row["gpu"]] = f"{row['domain']} clique {row['clique']}"
+    return found

@@ -14,8 +14,14 @@ import msgspec
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.cache import TopologyCache
-from api.fleet.audit.facts import UnreadCount, read_facts, read_port_mtus, read_unread
-from api.fleet.audit.paths import RankPlace, asymmetric_paths, path_mtu
+from api.fleet.audit.facts import (
+    UnreadCount,
+    read_facts,
+    read_nvlink_domains,
+    read_port_mtus,
+    read_unread,
+)
+from api.fleet.audit.paths import RankPlace, asymmetric_paths, nvlink_domains, path_mtu
 from collector.audit.expectations import NOTHING_EXPECTED, Expectations, parse_expectations
 from collector.audit.facts import Fact
 from collector.audit.finding import Finding, Severity, severity_rank
@@ -74,7 +80,7 @@ class FleetAudit:
     def _audit(self, now: dt.datetime) -> FleetReport:
         facts = read_facts(self._store, now)
         blind: list[str] = []
-        more = self._judge_fabric(facts, now, blind)
+        more = [*self._judge_fabric(facts, now, blind), *self._judge_domains(now, blind)]
         survey = judge_fleet(facts, self._expectations, more)
         return FleetReport(
             at=now,
@@ -102,13 +108,22 @@ class FleetAudit:
         mtus = read_port_mtus(self._store, now)
         return [*asymmetric_paths(topology, places), *path_mtu(topology, facts, mtus)]
 
+    def _judge_domains(self, now: dt.datetime, blind: list[str]) -> list[Finding]:
+        domains = read_nvlink_domains(self._store, now)
+        try:
+            return list(nvlink_domains(self._places(), domains)) if domains else []
+        except InventoryError as error:
+            log.warning("the audit goes without the jobs: %s", error)
+            blind.append(f"nvlink_domains: {error}")
+            return []
+
     def _places(self) -> Iterator[RankPlace]:
         count = 0
         for job in self._inventory.jobs.running():
             for rank in self._inventory.jobs.ranks(job.job):
-                if rank.host and rank.device and count < RANKS_MAX:
+                if rank.host and count < RANKS_MAX:
                     count += 1
-                    yield RankPlace(job.job, rank.rank, rank.host, rank.device)
+                    yield RankPlace(job.job, rank.rank, rank.host, rank.device or "")
 
 
 def load_expectations(file: str) -> Expectations:

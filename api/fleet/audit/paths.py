@@ -1,9 +1,9 @@
-"""What only the whole fabric shows: ranks on other leaves than their peers, small MTUs. Pure."""
+"""What only the whole fabric shows: ranks elsewhere than their peers, small MTUs. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -83,6 +83,47 @@ def elsewhere(place: RankPlace, rail: int, leaf: str, common: str, votes: int, o
         fix="place the job on hosts of one leaf; /v1/topology/mistakes lists swapped cables",
         confidence=0.6,
         cost="Two more hops, and a share of the uplinks; a ring goes at its pace.",
+    )
+
+
+def nvlink_domains(
+    places: Iterable[RankPlace], domains: Mapping[str, Mapping[str, str]]
+) -> Iterator[Finding]:
+    """Hosts of a job outside the NVLink domain that most of its hosts share.
+
+    ``domains``: of each host each GPU's domain and clique. A job over several racks has no domain
+    that most are in: then no host is accused, and neither is one whose GPUs tell of no domain.
+    """
+    jobs: dict[str, dict[str, RankPlace]] = {}
+    for place in places:
+        if place.host in domains:
+            jobs.setdefault(place.job, {}).setdefault(place.host, place)
+    for _, hosts in sorted(jobs.items()):
+        own = {host: sorted(set(domains[host].values())) for host in hosts}
+        counts = Counter(each[0] for each in own.values() if len(each) == 1)
+        common, votes = counts.most_common(1)[0] if counts else ("", 0)
+        if len(hosts) < RANKS_MIN or votes < MAJORITY_SHARE * len(hosts):
+            continue
+        for host, place in sorted(hosts.items()):
+            if own[host] != [common]:
+                yield outside(place, own[host], common, votes, len(hosts))
+
+
+def outside(place: RankPlace, own: Sequence[str], common: str, votes: int, hosts: int) -> Finding:
+    """A host that reaches its job's others over the network, and they each other over NVLink."""
+    return Finding(
+        check="nvlink_domains",
+        severity=Severity.WARNING,
+        host=place.host,
+        title=f"GPUs of {place.host} are outside the NVLink domain that {votes} of {hosts} hosts "
+        f"of job {place.job} share",
+        read=tuple(Evidence("", "nvlink_domain", each, "NVML, fabric_gpu_info") for each in own),
+        expected=common,
+        why="What its ranks exchange with the others leaves NVLink and goes over NICs.",
+        source="the majority of the job's hosts",
+        fix="place the job on hosts of one rack; where this is one, reset its GPUs' registration",
+        confidence=0.7,
+        cost="An order of magnitude of bandwidth for tensor- and expert-parallel groups across it.",
     )
 
 

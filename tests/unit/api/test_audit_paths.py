@@ -1,11 +1,11 @@
-"""What only the fabric shows: ranks on another leaf than their like, small MTUs on the way."""
+"""What only the fabric shows: ranks elsewhere than their like, small MTUs on the way."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from api.fabric.model import Topology, make_topology
-from api.fleet.audit.paths import RankPlace, asymmetric_paths, leaves, path_mtu
+from api.fleet.audit.paths import RankPlace, asymmetric_paths, leaves, nvlink_domains, path_mtu
 from collector.audit.facts import Fact
 from collector.contract.identity import PortId
 from simulator.topology.build import ClusterSpec, build
@@ -114,3 +114,46 @@ def test_a_switch_port_that_is_large_enough_is_fine(
     topology = topology_of(CLUSTER)
     port = switch_port(topology)
     assert list(path_mtu(topology, facts, {(port.host, port.port): mtu})) == []
+
+
+# --- NVLink domains ------------------------------------------------------------------------------
+
+RACK, OTHER = "aaaa clique 1", "bbbb clique 1"
+
+
+def racks(**other: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Six hosts of one rack, each with two GPUs; some are elsewhere."""
+    return {f"n{number}": {"0": RACK, "1": RACK} for number in range(6)} | other
+
+
+def ranks_on(hosts: Sequence[str], job: str = "llm") -> list[RankPlace]:
+    return [
+        RankPlace(job, 2 * number + gpu, host, "")
+        for number, host in enumerate(hosts)
+        for gpu in range(2)
+    ]
+
+
+@pytest.mark.parametrize("own", [{"0": OTHER, "1": OTHER}, {"0": RACK, "1": OTHER}])
+def test_a_host_outside_its_jobs_nvlink_domain_is_named(own: dict[str, str]) -> None:
+    domains = racks(n2=own)
+    (finding,) = nvlink_domains(ranks_on(sorted(domains)), domains)
+    assert (finding.host, finding.check, finding.expected) == ("n2", "nvlink_domains", RACK)
+    assert "5 of 6 hosts of job llm" in finding.title
+    assert OTHER in {each.value for each in finding.read}
+
+
+@pytest.mark.parametrize(
+    "domains",
+    [
+        racks(),
+        racks(n1={"0": OTHER}, n2={"0": OTHER}, n3={"0": OTHER}),  # a job over two racks
+        {name: own for name, own in racks(n2={"0": OTHER}).items() if name < "n3"},  # too few
+        {},
+    ],
+)
+def test_no_host_is_accused_without_a_domain_that_most_share(
+    domains: dict[str, dict[str, str]],
+) -> None:
+    # A host that tells of no domain is not judged.
+    assert list(nvlink_domains(ranks_on([*sorted(domains), "silent"]), domains)) == []

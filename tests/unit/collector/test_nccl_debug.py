@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.contract.collective import communicator_id
 from collector.contract.errors import ParseError
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.doors.host import Host
@@ -55,6 +56,46 @@ def test_threads_that_initialise_at_once_are_distinguished() -> None:
         )
     )
     assert {name: each["ring_00"] for name, each in found.items()} == {"0xaa": "3,1", "0xbb": "2,3"}
+
+
+def rccl(rank: int, end: str) -> str:
+    """As RCCL 2.27.7 (ROCm 7.2.0) writes it."""
+    return (
+        f"ncclCommInitRankConfig_impl comm 0x2bc1f840 rank {rank} nranks 2 cudaDev {rank} "
+        f"nvmlDev {rank} busId 3000 commId 0xcde2ea451c75c2ba - Init {end}"
+    )
+
+
+RCCL_VERSION = "RCCL version : 2.27.7-HEAD:0d2c4fd"
+
+
+@pytest.mark.parametrize("version", [line(RCCL_VERSION), f"{RCCL_VERSION}\n"])
+def test_rccl_writes_the_same_lines_with_more_behind_them(version: str) -> None:
+    """The forms of a log of ROCm 7.2.0; older ones (6.4.2) have the version alone in its line."""
+    after = "comm 0x2bc1f840 nRanks 02"
+    found = attributes(
+        parse(
+            version,
+            "HIP version  : 7.2.26015-fc0010cf6a\n",
+            "Librccl path : /opt/rocm-7.2.0/lib/librccl.so.1\n",
+            line("NET/IB : Using [0]bnxt_re0:1/RoCE [RO]; OOB eno1:10.0.20.2<0>"),
+            line("Using network IB"),
+            line(rccl(0, "START")),
+            line("comm 0x2bc1f840 rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0"),
+            line("[RINGS]  00->01"),
+            line(f"Ring 0 : 1 -> 0 -> 1 {after} busId 3000"),
+            line(f"Trees [0] 1/-1/-1->0->-1 [1] 1/-1/-1->0->-1 {after} busId 3000"),
+            line(f"Channel 00/0 : 0[3000] -> 1[d000] via P2P/IPC {after}"),
+            line("RCCL Unroll Factor (pre-set): 4"),
+            line(f"Channel 00/0 : 0[3000] -> 1[d000] [send] via NET/IB/0/GDRDMA {after}"),
+            line(rccl(0, "COMPLETE")),
+        )
+    )
+    (only,) = found.values()
+    assert list(found) == [communicator_id("0xcde2ea451c75c2ba")]
+    assert only["nccl_version"] == "2.27.7-HEAD:0d2c4fd"
+    assert (only["ring_00"], only["net"]) == ("1,1", "IB")
+    assert only["devices"] == "bnxt_re0"
 
 
 def connected(*connections: str) -> dict[str, str]:
