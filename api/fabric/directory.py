@@ -289,8 +289,8 @@ class Directory:
             return Found(self.itself(found), is_known=True)
         node = self._node_of(end)
         if node is None:
-            port = unknown_port(end)
-            return Found(self.itself(port), is_known=port.host in self._nodes)
+            machine = unknown_port(end)
+            return Found(self.itself(machine), is_known=machine.host in self._nodes)
         port = self._port_of(node, end)
         if port is None and not end.peer_name and (mac := as_mac(end.peer_chassis)):
             port = self._by_mac.get(mac)  # the firmware of a network card reports itself

@@ -39,6 +39,8 @@ INTERNAL = 0x3FFFFFFF
 """An interface of the switch itself."""
 UNKNOWN_32, UNKNOWN_64 = (1 << 32) - 1, (1 << 64) - 1
 """A counter that the switch does not have."""
+NOT_ONE = frozenset({INTERNAL, UNKNOWN_32})
+"""What stands for no interface, or not one alone."""
 
 _VLAN_TAGS = frozenset({0x8100, 0x88A8, 0x9100})
 _TAGS_MAX = 4
@@ -197,7 +199,7 @@ def read_interface(sample: Reader, *, is_expanded: bool) -> tuple[int, bool]:
     else:
         word = sample.word()
         form, value = word >> 30, word & 0x3FFFFFFF
-    is_index = form == PORT_INDEX and value not in {INTERNAL, UNKNOWN_32}
+    is_index = form == PORT_INDEX and value not in NOT_ONE
     return (value if is_index else 0), form == DROPPED
 
 
@@ -240,8 +242,8 @@ def read_discard(sample: Reader) -> Discard:
             source, destination, _ = read_sampled_ip(record, is_ipv6=kind == SAMPLED_IPV6)
         elif kind == EGRESS_QUEUE:
             queue = Reader(record).word()
-    ends = (0 if index in {INTERNAL, UNKNOWN_32} else index for index in (came_in, to_leave))
-    return Discard(source, destination, *ends, reason, queue, source_id, untold)
+    came_in, to_leave = (0 if each in NOT_ONE else each for each in (came_in, to_leave))
+    return Discard(source, destination, came_in, to_leave, reason, queue, source_id, untold)
 
 
 def read_header(record: bytes) -> tuple[int, tuple[str, str] | None]:

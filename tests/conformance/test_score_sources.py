@@ -25,9 +25,11 @@ QUIET_SECONDS = 40.0
 SEED = 11
 SPEEDS = {Fabric.ROCE: "400GbE", Fabric.INFINIBAND: "NDR"}
 JOB = JobSpec(name="train", hosts=(0, 1, 2, 3), compute_seconds=0.5, gradient_bytes=2_000_000_000)
+BUSY = replace(JOB, tensor=2, gradient_bytes=8_000_000_000)
+"""It reduces its gradient between hosts, so that it waits for a slow receiver."""
 
 
-def healthy(source: str) -> Scenario:
+def healthy(source: str, job: JobSpec = JOB) -> Scenario:
     """Four hosts whose leaves and spines are all that is seen."""
     fabric = SOURCES[source].fabric
     cluster = ClusterSpec(
@@ -38,11 +40,11 @@ def healthy(source: str) -> Scenario:
         speed=SPEEDS[fabric],
         switch_ports=4,
     )
-    return Scenario(cluster=cluster, jobs=(JOB,), seed=SEED, tick_seconds=5.0)
+    return Scenario(cluster=cluster, jobs=(job,), seed=SEED, tick_seconds=5.0)
 
 
-def seen(fault: str, source: str, folder: Path) -> Outcome:
-    scenario = healthy(source)
+def seen(fault: str, source: str, folder: Path, job: JobSpec = JOB) -> Outcome:
+    scenario = healthy(source, job)
     cluster = Simulation(scenario).cluster
     random = np.random.default_rng(SEED)
     injection = plan(discover()[fault], cluster, random, QUIET_SECONDS)
@@ -59,6 +61,12 @@ def test_faults_that_are_pushed_over_otlp_alone_are_found(fault: str, tmp_path: 
 
 def test_sonic_s_databases_show_a_link_that_flaps(tmp_path: Path) -> None:
     assert seen("link_flap", "gnmi", tmp_path).is_found
+
+
+@pytest.mark.parametrize("source", ["otlp", "ib"])
+def test_switches_alone_show_a_nic_that_stops_them(source: str, tmp_path: Path) -> None:
+    """By frames, a fall and who waits behind it; on InfiniBand by the time without credit."""
+    assert seen("slow_receiver", source, tmp_path, BUSY).is_found
 
 
 def test_ufm_s_pages_show_a_link_that_flaps(tmp_path: Path) -> None:
