@@ -127,6 +127,10 @@ wheel: setup page ## build the wheel, with the built-in page, into dist/
 	  || { cat build/wheel.log; exit 1; }
 	@ls dist/*.whl
 
+.PHONY: images
+images: wheel ## build both images without a registry, start them, say what they cost; needs root, buildah, debootstrap
+	@$(PYTHON) deploy/docker/images.py $(ARGS)
+
 .PHONY: dashboards
 dashboards: setup ## write the Grafana dashboards into build/release/dashboards
 	@rm -rf build/release/dashboards

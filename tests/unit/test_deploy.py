@@ -16,13 +16,16 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 
+from api.base.metrics import ServiceMetrics
 from api.data.inventory.token_model import Scope
 from api.data.store.migrate import CLUSTER_ENGINE, Placement, load_migrations
 from api.data.store.store import StoreUrl
 from api.http.settings import ServiceSettings, load_service_settings
 from api.http.tokens.file import read_token_file
 from collector.agent.settings import AgentSettings
+from collector.contract.catalog import load_catalog
 from dashboards.grafana.connection import Target
 from dashboards.grafana.push import PushSettings, wanted_datasource
 from tests.stands.ports import free_port
@@ -312,6 +315,18 @@ def test_the_services_settings_load_and_name_who_is_there(secrets: Path) -> None
     assert settings.alertmanagers == "http://alertmanager:9093"
     build = services["fabricscope"]["build"]
     assert (COMPOSE / build["context"] / build["dockerfile"]).is_file()
+
+
+def test_prometheus_writes_nothing_that_the_service_would_refuse() -> None:
+    """It scrapes the service's page, whose own numbers no sender may write."""
+    [write] = read_yaml(COMPOSE / "prometheus.yml")["remote_write"]
+    [drop] = write["write_relabel_configs"]
+    assert (drop["source_labels"], drop["action"]) == (["__name__"], "drop")
+    page = generate_latest(ServiceMetrics().registry).decode()
+    shown = {re.split(r"[{ ]", line)[0] for line in page.splitlines() if line[:1] != "#"}
+    refused = set(filter(load_catalog().is_reserved, shown))
+    assert len(refused) > 30
+    assert refused == {name for name in shown if re.fullmatch(drop["regex"], name)}
 
 
 def test_each_program_gets_a_token_with_what_it_needs(secrets: Path) -> None:
