@@ -36,7 +36,7 @@ from alerts.window.messages import is_pairwise
 from alerts.window.model import JobWindow
 from alerts.window.slices import whole_steps
 from alerts.window.split import distinct, medians, reduced, starts_of
-from alerts.window.statistics import middle
+from alerts.window.statistics import middle, running_median
 
 BINS_MAX = 20_000
 """Steps that are looked at, the newest: a window of hours."""
@@ -398,9 +398,7 @@ def counted(by_clock: Ints) -> Ints:
     if most == len(place):
         return by_clock  # the count and the clock differ by the same everywhere
     width = 2 * (SMOOTH_STEPS * each // 2) + 1
-    padded = np.pad(drift, width // 2, mode="edge")
-    smooth = np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
-    found: Ints = option + smooth.astype(np.int64)
+    found: Ints = option + running_median(np.pad(drift, width // 2, mode="edge"), width)
     return found
 
 

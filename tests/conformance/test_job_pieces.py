@@ -11,10 +11,13 @@ import pytest
 
 from api.data.ingest.records import collective_rows
 from api.data.store.store import Store, StoreUrl
+from api.jobs.correlate import near
 from api.jobs.correlate import pieces as pieces_module
 from api.jobs.correlate.heat import Quantity, heat_of
+from api.jobs.correlate.near import AFTER_NS, BEFORE_NS, PIECE_NS, Near
 from api.jobs.correlate.piece import make_buckets, make_piece
 from api.jobs.correlate.pieces import JobPieces, Pieced, even_stretches
+from api.jobs.correlate.read import SOURCES_TIMED, query_table
 from api.jobs.correlate.window import JobWork, look
 from collector.contract.collective import Collective, Operation, Timing
 from collector.contract.units import NS
@@ -235,3 +238,47 @@ def test_stretches_that_pieces_have_a_whole_number_of(
     begin = START_NS - 5 * NS
     found = even_stretches((begin, begin + seconds * NS), buckets)
     assert (found and found[1]) == (None if stretch_s is None else stretch_s * NS)
+
+
+def test_records_that_are_read_at_once_are_those_that_are_read_piece_by_piece(
+    store: Store,
+) -> None:
+    """Also of another source, of what was sent twice, and at edges."""
+    whole = records()
+    middle = len(whole) // 2
+    kineto = [msgspec.structs.replace(one, source="kineto") for one in whole[middle:]]
+    write(store, [*whole[:middle], *kineto])
+    again = [msgspec.structs.replace(one, time_ns=one.time_ns + 9) for one in whole[:middle:7]]
+    write(store, again)
+    starts = range(START_NS // PIECE_NS * PIECE_NS, START_NS + SECONDS * NS, PIECE_NS)
+    single, together = Near(store, JOB_RANK), Near(store, JOB_RANK, starts)
+    spans = [(start - BEFORE_NS, start + PIECE_NS + AFTER_NS) for start in starts]
+    edge_ns = whole[middle // 2].time_ns
+    for span in [*spans, (edge_ns, edge_ns), (edge_ns, edge_ns + 9), (edge_ns + 1, edge_ns + 8)]:
+        for source in SOURCES_TIMED:
+            with patch.object(near, "query_records") as asked:
+                found = together.read(source, *span)
+                assert not asked.called
+            expected = single.read(source, *span)
+            assert found.communicators == expected.communicators
+            assert found.hosts == expected.hosts
+            for name, column in expected.arrays().items():
+                np.testing.assert_array_equal(found.arrays()[name], column)
+            assert together.has(source, *span) == single.has(source, *span) == bool(len(expected))
+
+
+@pytest.mark.parametrize(("most", "blocks"), [(100_000, 1), (2_000, 2), (700, 0)])
+def test_no_more_records_are_read_at_once_than_a_piece_may_have(
+    store: Store, most: int, blocks: int
+) -> None:
+    """Half a minute has 480; what is read around it is in its neighbours."""
+    write(store, records())
+    starts = range(START_NS // PIECE_NS * PIECE_NS, START_NS + SECONDS * NS, PIECE_NS)
+    with (
+        patch.object(near, "PIECE_RECORDS_MAX", most),
+        patch.object(near, "query_table", side_effect=query_table) as asked,
+    ):
+        reader = Near(store, JOB_RANK, starts)
+        for start in starts:
+            reader.read("nccl_inspector", start - BEFORE_NS, start + PIECE_NS + AFTER_NS)
+        assert asked.call_count == blocks

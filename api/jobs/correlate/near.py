@@ -121,14 +121,12 @@ class Near:
         """A run of pieces in stretches of which each has records for one block."""
         counts = self._count(run)
         spans: list[list[int]] = []
-        held = 0
         for start in run:
-            # What is read around a piece is in its neighbours.
-            around = sum(counts.get(start + way * PIECE_NS, 0) for way in (-1, 0, 1))
-            held += counts.get(start, 0)
-            if not spans or held + around >= PIECE_RECORDS_MAX:
+            first = spans[-1][0] if spans else start
+            # What is read around the first and the last is in their neighbours.
+            around = range(first - PIECE_NS, start + 2 * PIECE_NS, PIECE_NS)
+            if not spans or sum(counts.get(each, 0) for each in around) >= PIECE_RECORDS_MAX:
                 spans.append([])
-                held = around
             spans[-1].append(start)
         return [
             (own[0] - BEFORE_NS, own[-1] + PIECE_NS + AFTER_NS) for own in spans if len(own) > 1
