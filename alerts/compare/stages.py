@@ -229,7 +229,7 @@ def parts_of(side: Side) -> Shares:
         own, wait = busy, left - transfer
     whole = own + wait + transfer
     with np.errstate(invalid="ignore", divide="ignore"):
-        bubble = np.where(whole > 0, wait / whole, np.nan)
+        bubble = np.where(whole > 0, wait / whole, whole)
     return Shares(
         *(
             np.array([median_known(row) for row in each])

@@ -452,7 +452,7 @@ def trace(record_type: str, direction: str = "send", **more: object) -> dict[str
 
 def proxied(job: Job) -> dict[tuple[str, ...], float]:
     """By metric's end, peer, direction and phase."""
-    found = {}
+    found: dict[tuple[str, ...], float] = {}
     for each in job.read():
         if isinstance(each, Sample) and "_proxy_" in each.series.metric:
             labels = dict(each.series.labels)
@@ -463,7 +463,7 @@ def proxied(job: Job) -> dict[tuple[str, ...], float]:
 
 def test_what_a_proxy_waited_for_is_counted_by_peer_and_never_twice(job: Job) -> None:
     """Flat: a step and its operation; nested: an operation with its steps, a segment before it."""
-    step = {"gpu_produce_us": 10, "peer_credit_us": 20, "wire_us": 30}
+    step: dict[str, Any] = {"gpu_produce_us": 10, "peer_credit_us": 20, "wire_us": 30}
     job.append(
         marked(
             trace("proxy_step", **step),
