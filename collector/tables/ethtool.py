@@ -211,9 +211,39 @@ INTEL = Table(
     ),
 )
 
+IONIC = Table(
+    # drivers/net/ethernet/pensando/ionic/ionic_stats.c, ionic_port_stats_desc (Linux): AMD
+    # Pensando. Without frames_[rt]x_pripause, which counts all priorities together: times
+    # below are by priority.
+    rows={
+        "frames_rx_pause": Row("fabric_nic_phy_receive_pause_frames_total"),
+        "frames_tx_pause": Row("fabric_nic_phy_transmit_pause_frames_total"),
+        "frames_rx_bad_fcs": Row("fabric_nic_phy_receive_crc_errors_total"),
+        "rx_pause_1us_count": Row("fabric_nic_receive_pause_seconds_total", MICROSECOND, _GLOBAL),
+    },
+    patterns=(
+        _pattern(
+            r"rx_pripause_([0-7])_1us_count",
+            "fabric_nic_receive_pause_seconds_total",
+            factor=MICROSECOND,
+        ),
+        _pattern(
+            r"tx_pripause_([0-7])_1us_count",
+            "fabric_nic_transmit_pause_seconds_total",
+            factor=MICROSECOND,
+        ),
+    ),
+)
+
 NOTHING = Table({})
 
-BY_DRIVER: dict[str, Table] = {"mlx5_core": MLX5, "bnxt_en": BNXT, "ice": INTEL, "i40e": INTEL}
+BY_DRIVER: dict[str, Table] = {
+    "mlx5_core": MLX5,
+    "bnxt_en": BNXT,
+    "ice": INTEL,
+    "i40e": INTEL,
+    "ionic": IONIC,
+}
 
 
 def table_of(driver: str) -> Table:

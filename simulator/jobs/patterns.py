@@ -230,8 +230,10 @@ class Collectives:
             floor,
         )
         is_local = np.asarray(neighbours > 0, dtype=np.bool_)
-        shape = (is_local, None, None, float(local_bytes.mean()), float(local_bytes.max()))
-        return Collective(pattern, EXPERT, *origin, 1, part, *shape)
+        nvlink, most = float(local_bytes.mean()), float(local_bytes.max())
+        return Collective(
+            pattern, EXPERT, *origin, 1, part, is_local, None, None, nvlink, local_bytes=most
+        )
 
     def _pairs(self, edges: StageRange, sender: int) -> Collective:
         """Activations to the next stage (the sender is column 0), or gradients back (column 1)."""
@@ -250,8 +252,10 @@ class Collectives:
             (flows, flows.share * size),
             floor,
         )
-        shape = (is_local, None, None, float(is_local.mean()) * size / 2, float(size))
-        return Collective(pattern, PIPELINE, *origin, 1, float(size), *shape)
+        nvlink, most = float(is_local.mean()) * size / 2, float(size)
+        return Collective(
+            pattern, PIPELINE, *origin, 1, most, is_local, None, None, nvlink, local_bytes=most
+        )
 
 
 # Parts of a pattern ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from pathlib import Path
 from collector.contract.model import Missing, Sample
 from collector.doors.host import Host
 from collector.sources.ethtool import Ethtool, Settings
-from collector.tables.ethtool import BNXT, INTEL, MLX5
+from collector.tables.ethtool import BNXT, INTEL, IONIC, MLX5, Row
 from tests.fixtures.trees import write_files, write_link
 
 
@@ -66,6 +66,14 @@ def test_directions_are_the_same_in_every_driver() -> None:
     assert {row and row.metric for row in received} == {"fabric_nic_receive_pause_frames_total"}
     assert {row and row.metric for row in transmitted} == {"fabric_nic_transmit_pause_frames_total"}
     assert {row and row.labels for row in (*received, *transmitted)} == {(("priority", "3"),)}
+
+
+def test_time_for_which_an_ionic_had_to_stop_or_stopped_its_switch() -> None:
+    received = IONIC.find("rx_pripause_3_1us_count")
+    transmitted = IONIC.find("tx_pripause_3_1us_count")
+    assert received == Row("fabric_nic_receive_pause_seconds_total", 1e-6, (("priority", "3"),))
+    assert transmitted == Row("fabric_nic_transmit_pause_seconds_total", 1e-6, (("priority", "3"),))
+    assert IONIC.find("rx_pripause_8_1us_count") is None
 
 
 def test_names_that_only_look_alike_are_not_taken() -> None:
