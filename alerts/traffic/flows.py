@@ -152,6 +152,8 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """[rows of `Places`] that each rank hands to switches of the network, which add up."""
     unplaced_bytes: float
     """Of operations whose shape or members are not known."""
+    guessed_tree_bytes: float = 0.0
+    """Placed as rings because the trees' edges are not known: right in sum, not link by link."""
     assumptions: list[Assumption]
 
 
@@ -169,6 +171,7 @@ def traffic_of(
     for table in sums:
         chosen = patterns_of(table, communicators, places, maker.assumptions, is_tree=is_tree)
         maker.add_all(table, chosen)
+        maker.guessed_tree_bytes += guessed_tree_bytes(table, chosen)
     maker.add_messages(messages)
     return maker.done()
 
@@ -212,6 +215,16 @@ def patterns_of(
         if found:
             assumptions.add(what)
     return pattern
+
+
+def guessed_tree_bytes(sums: Sums, chosen: Ints) -> float:
+    """Bytes of operations that were trees by their records, and were taken for rings."""
+    is_tree = np.array([name.lower() == "tree" for name in [*sums.algorithms, ""]])[sums.algorithm]
+    guessed = is_tree & (chosen == Pattern.RING)
+    if not guessed.any():
+        return 0.0
+    ranks = sums.ranks.astype(np.float64)
+    return float((amounts(sums, chosen) * ranks)[guessed].sum())
 
 
 BETWEEN_RANKS = frozenset({"ring", "tree"})
@@ -319,6 +332,7 @@ class Maker:
         self, communicators: Mapping[str, Communicator], places: Places, flows_max: int
     ) -> None:
         self.assumptions: set[Assumption] = set()
+        self.guessed_tree_bytes = 0.0
         self._communicators = communicators
         self._places = places
         self._flows_max = flows_max
@@ -411,6 +425,7 @@ class Maker:
             flows=flows,
             up_bytes=self._up,
             unplaced_bytes=self._unplaced,
+            guessed_tree_bytes=self.guessed_tree_bytes,
             assumptions=sorted(self.assumptions),
         )
 

@@ -35,3 +35,25 @@ LINK_SECONDS_MAX: Final = 3_600
 
 LINK_SHARES_WAITING_MAX: Final = 8
 """Such answers that are made or wait for their turn. → 503, retry"""
+
+WHAT_IF_JOBS_MAX: Final = 16
+"""Running jobs that an answer about changed cables looks at, the largest: each takes a quarter of a
+second of the store. The answer states how many more run."""
+
+WHAT_IF_CHANGES_MAX: Final = 64
+"""Changes in one question: the uplinks of a leaf. → 422"""
+
+WHAT_IF_PAIRS_MAX: Final = 200_000
+"""Pairs of NICs and phases of one job whose ways are followed, those with the most bytes: an
+all-to-all of 450 NICs. Of a job with more the answer says that it cannot be told."""
+
+WHAT_IF_SECONDS_MAX: Final = 3_600
+"""Of time that the traffic of running jobs is read from. → 422"""
+
+WHAT_IF_SECONDS_DEFAULT: Final = 300
+
+WHAT_IFS_WAITING_MAX: Final = 4
+"""Such answers that are made or wait for their turn: each takes some seconds. → 503, retry"""
+
+WHAT_IF_RATE_MAX: Final = 100_000_000_000_000
+"""Bits a second of a cable in a question: fifty times the fastest there is. → 422"""

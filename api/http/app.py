@@ -73,6 +73,7 @@ from api.http.routes import (
     topology,
     trace,
     verdicts,
+    what_if,
 )
 from api.http.routes import inventory as inventory_routes
 from api.http.settings import ServiceSettings
@@ -100,6 +101,7 @@ ROUTERS = tuple(
         placement,
         topology,
         link_shares,
+        what_if,
         fabric,
         jobs,
         records,

@@ -59,6 +59,7 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
     placements: Turns = msgspec.field(default_factory=Turns)
     timelines: Turns = msgspec.field(default_factory=Turns)
     traces: Slots = msgspec.field(default_factory=lambda: Slots("traces"))
+    what_ifs: Turns = msgspec.field(default_factory=Turns)
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ FINDS_NAMES: Final = frozenset(
         "/v1/links/shares",
         "/v1/explain",
         "/v1/fabric/state",
+        "/v1/what-if",
     }
 )
 """Paths whose parameters name things; a name in the path itself is seen there."""

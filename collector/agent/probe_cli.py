@@ -65,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.epilog = (
+        "Probes go from this host to each of the others, and not between them: to probe between "
+        "two others, call it on one of them. "
         "The other hosts' agents must have `probes` on, with this host among their targets. Exit "
         "status: 0 all were answered, 1 some were lost, 2 wrong usage."
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from api.fabric.graph import measure
+from api.fabric.graph import Ints, measure
 from api.fabric.spread import Bools, Doubles, Longs, runs, spread_between, starts
 from api.fleet.placement.floor import NOWHERE, Floor
 from api.fleet.placement.tree_ways import Rows, is_even, tree_ways
@@ -97,19 +97,33 @@ class Ways:
             ring = ring[:0]
         after = np.roll(ring, -1)
         near, far = floor.nic_leaf[ring], floor.nic_leaf[after]
+        edge, slot = np.nonzero((near != NOWHERE) & (far != NOWHERE))
+        cables = floor.nic_link[ring[edge], slot], floor.nic_link[after[edge], slot]
+        demand = part * np.minimum(floor.capacity[cables[0]], floor.capacity[cables[1]])
+        ends = floor.nic_out[ring[edge], slot], floor.nic_out[after[edge], slot] ^ 1
+        return self.between(edge, demand, ends, (near[edge, slot], far[edge, slot]))
+
+    def between(
+        self, edge: Longs, demand: Doubles, ends: tuple[Longs, Longs], leaves: tuple[Ints, Ints]
+    ) -> Flows:
+        """Flows between NICs on these leaves, without those between which there is no way.
+
+        ``ends`` are the NICs' directed links, out of the one host and into the other. ``edge``
+        numbers the flows for the caller.
+        """
+        near, far = leaves
         key = far.astype(np.int64) * self._switches + near
-        is_there = (near != NOWHERE) & (far != NOWHERE)
-        is_crossing = is_there & (near != far)
+        is_crossing = near != far
         crossing = np.unique(key[is_crossing])
         self._find(crossing)
         lost = [each for each in crossing.tolist() if self._known[each] is None]
         if lost:
-            is_there &= ~(is_crossing & np.isin(key, lost))
-        edge, slot = np.nonzero(is_there)
-        cables = floor.nic_link[ring[edge], slot], floor.nic_link[after[edge], slot]
-        demand = part * np.minimum(floor.capacity[cables[0]], floor.capacity[cables[1]])
-        ends = floor.nic_out[ring[edge], slot], floor.nic_out[after[edge], slot] ^ 1
-        return self._join(edge, demand, ends, key[edge, slot], is_crossing[edge, slot])
+            kept = ~(is_crossing & np.isin(key, lost))
+            edge, demand, key, is_crossing = (
+                each[kept] for each in (edge, demand, key, is_crossing)
+            )
+            ends = ends[0][kept], ends[1][kept]
+        return self._join(edge, demand, ends, key, is_crossing)
 
     def _join(
         self, edge: Longs, demand: Doubles, ends: tuple[Longs, Longs], key: Longs, crosses: Bools

@@ -9,14 +9,11 @@ from fastapi import APIRouter, Query, Response
 from api.base.compare_limits import LINK_SECONDS_MAX, LINK_SHARES_WAITING_MAX
 from api.base.errors import Problem
 from api.base.limits import NAME_CHARS_MAX
-from api.fabric.cache import BuiltTopology
 from api.http.context import Parts
 from api.http.routes.shared.answers import BUSY, answer, documented
 from api.http.routes.shared.parameters import From, ToNow, moment_of, range_to_now
-from api.http.routes.shared.topologies import find, find_or_refuse, port_of
+from api.http.routes.shared.topologies import find, link_named
 from api.jobs.correlate.link_shares import LinkShares, link_shares
-from collector.contract.errors import ContractError
-from collector.contract.identity import LinkId
 from collector.contract.units import NS_PER_MS
 
 router = APIRouter(tags=["topology"])
@@ -55,24 +52,3 @@ async def shares(
         key=(str(wanted), span_ns),
     )
     return answer(made)
-
-
-def link_named(built: BuiltTopology, text: str) -> LinkId:
-    """The link of an id or of a port; a Problem suggests similar names."""
-    whole = built.topology
-    try:
-        if "|" in text:
-            wanted = LinkId.parse(text)
-            if wanted in whole.links:
-                return wanted
-            raise Problem(404, "no such link", f"link={text[:160]!r} is not cabled then")
-        port = port_of(text)
-    except ContractError as error:
-        raise Problem(422, "not a link", str(error)) from error
-    found = whole.link_of.get(port)
-    if found is None:
-        ports = find_or_refuse(whole, text, "link").ports
-        found = next((whole.link_of[one] for one in ports if one in whole.link_of), None)
-    if found is None:
-        raise Problem(404, "no such link", f"link={text[:160]!r}: no cable of this port is known")
-    return found.id

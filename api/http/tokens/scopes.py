@@ -83,6 +83,8 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/fabric/state": Scope.READ,
     # Schedulers ask.
     "POST /v1/placement": Scope.READ,
+    # A question with a body: it changes nothing.
+    "POST /v1/what-if": Scope.READ,
     "POST /v1/kubernetes/filter": Scope.READ,
     "POST /v1/kubernetes/prioritize": Scope.READ,
     "GET /v1/kubernetes/labels": Scope.READ,

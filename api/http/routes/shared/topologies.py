@@ -12,8 +12,8 @@ from api.fabric.model import Topology
 from api.fabric.names import Endpoint, NoSuchName, find_endpoint
 from api.fabric.shown import part_of
 from api.http.context import Context
-from collector.contract.errors import SettingsError
-from collector.contract.identity import PortId
+from collector.contract.errors import ContractError, SettingsError
+from collector.contract.identity import LinkId, PortId
 
 
 async def find(parts: Context, at: str | None) -> BuiltTopology:
@@ -50,3 +50,24 @@ def port_of(text: str) -> PortId:
     """A port as operators write it: host/device/port, or switch/port."""
     host, slash, rest = text.partition("/")
     return PortId.parse(f"{host}/{host}/{rest}" if slash and "/" not in rest else text)
+
+
+def link_named(built: BuiltTopology, text: str, name: str = "link") -> LinkId:
+    """The link of an id or of a port; a Problem suggests similar names."""
+    whole = built.topology
+    try:
+        if "|" in text:
+            wanted = LinkId.parse(text)
+            if wanted in whole.links:
+                return wanted
+            raise Problem(404, "no such link", f"{name}={text[:160]!r} is not cabled then")
+        port = port_of(text)
+    except ContractError as error:
+        raise Problem(422, "not a link", str(error)) from error
+    found = whole.link_of.get(port)
+    if found is None:
+        ports = find_or_refuse(whole, text, name).ports
+        found = next((whole.link_of[one] for one in ports if one in whole.link_of), None)
+    if found is None:
+        raise Problem(404, "no such link", f"{name}={text[:160]!r}: no cable of this port is known")
+    return found.id

@@ -1,0 +1,1 @@
+"""`fabricscope what-if`: steps of running jobs on a fabric that is not there."""
