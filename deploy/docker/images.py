@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -100,6 +101,7 @@ def make_base() -> None:
         return
     container = call("buildah", "from", "scratch")
     root = Path(call("buildah", "mount", container))
+    # From its own default.
     call("debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(root))
     for folder in UNUSED:
         for found in (root / folder).iterdir():
@@ -153,9 +155,9 @@ def compilers(root: Path) -> list[str]:
     ]
 
 
-def words_of(image: Image, settings: dict[str, object], root: Path, volume: Path) -> list[str]:
+def words_of(image: Image, settings: dict[str, Any], root: Path, volume: Path) -> list[str]:
     """The command that starts it in namespaces of its own."""
-    [place] = settings["Volumes"]  # type: ignore[misc]
+    [place] = settings["Volumes"]
     uid, _, gid = str(settings["User"]).partition(":")
     quoted = {"root": root, "volume": volume, "place": place, "uid": uid, "gid": gid}
     script = """
@@ -166,8 +168,8 @@ def words_of(image: Image, settings: dict[str, object], root: Path, volume: Path
         exec chroot {root} setpriv --reuid {uid} --regid {gid} --clear-groups \\
             --bounding-set=-all --inh-caps=-all --no-new-privs "$@"
     """.format(**quoted)
-    environment = [*settings["Env"], *image.environment]  # type: ignore[misc]
-    program = [*settings["Entrypoint"], *settings["Cmd"]]  # type: ignore[misc]
+    environment = [*settings["Env"], *image.environment]
+    program = [*settings["Entrypoint"], *settings["Cmd"]]
     inside = ["env", "-i", *environment, *program]
     own = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", script, "sh"]
     return [*own, *inside]
@@ -194,7 +196,7 @@ def main_process(parent: int) -> int:
     return int(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0])
 
 
-def run_once(image: Image, settings: dict[str, object], root: Path) -> tuple[float, float, int]:
+def run_once(image: Image, settings: dict[str, Any], root: Path) -> tuple[float, float, int]:
     """Seconds to the first answer, seconds to the end after SIGTERM, and the status."""
     uid, _, gid = str(settings["User"]).partition(":")
     with tempfile.TemporaryDirectory() as folder:

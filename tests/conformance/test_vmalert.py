@@ -221,6 +221,22 @@ def ours(client: httpx.Client, selector: str, start_s: int) -> set[Point]:
     }
 
 
+@pytest.mark.peer("vmalert")
+def test_vmalert_reads_every_theme_and_refuses_what_is_no_expression(tmp_path: Path) -> None:
+    """With its own parser of PromQL, and its own templates."""
+    themes = write_pack(tmp_path / "pack", {}, keeps_firing=False)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text('groups: [{name: x, rules: [{alert: A, expr: "rate(x"}]}]')
+
+    def is_taken(paths: list[Path]) -> bool:
+        words = [str(peers.find("vmalert")), "-dryRun", *(f"-rule={path}" for path in paths)]
+        return subprocess.run(words, capture_output=True, timeout=60, check=False).returncode == 0
+
+    assert len(themes) > len(THEMES)
+    assert is_taken(themes)
+    assert not is_taken([*themes, bad])
+
+
 @pytest.mark.slow
 @pytest.mark.rotating(3, turn=2)
 @pytest.mark.peer("vmalert")
