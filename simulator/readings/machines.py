@@ -98,7 +98,7 @@ class GpuSection(DeviceSection):
         for field in LINK_BYTES:
             links = [columns[f"{field} {link}"] * KIBIBYTE for link in range(NVLINKS)]
             numbers += [*links, np.sum(links, axis=0)]
-        numbers += [columns[f"{LINK_REPLAYS[0]} {link}"] for link in range(NVLINKS)]
+        numbers += [columns[f"{LINK_REPLAYS[0]} {link}"] * 1.0 for link in range(NVLINKS)]
         every = np.ones(self._topology.gpus)
         processes = self._count_processes()
         readings = np.column_stack(
