@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Altered(Fault):
 
     name = "altered"
     title = "The cluster is another one."
-    causes: tuple[Cause, ...] = ()
+    causes: ClassVar[tuple[Cause, ...]] = ()
 
     def __init__(self, alter: Callable[[World], object]) -> None:
         self._alter = alter

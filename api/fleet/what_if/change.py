@@ -97,7 +97,8 @@ def moved_ranks(topology: Topology, job: JobSeen, moves: tuple[Move, ...]) -> di
 def nic_for(topology: Topology, host: str, device: str, move: Move) -> str:
     """The NIC of the new host in the place of this one: on its rail, else of its name."""
     port = port_of_nic(topology, host, device)
-    rail = topology.ports[port].rail if port in topology.ports else None
+    known = None if port is None else topology.ports.get(port)
+    rail = None if known is None else known.rail
     there = sorted(
         (one for one in topology.ports_of.get(move.host, ()) if one.id in topology.link_of),
         key=lambda one: natural_port(one.id),

@@ -154,11 +154,11 @@ def lay(fabric: Fabric, traffic: Traffic, places: Places, phase_of: Mapping[int,
     bits = 8.0 * np.bincount(cell, bytes_[named], len(first)).astype(np.float64)
     phase, near, far = phases[first], near[named][first], far[named][first]
     most = np.sort(np.argsort(-bits, kind="stable")[:WHAT_IF_PAIRS_MAX])
-    phase, near, far, bits = (column[most] for column in (phase, near, far, bits))
+    phase, near, far, bits = phase[most], near[most], far[most], bits[most]
     leaf, out, is_known = attached(fabric, places)
     seen = is_known[near] & is_known[far]
     uncabled = total - float(bits[seen].sum()) / 8.0
-    phase, near, far, bits = (column[seen] for column in (phase, near, far, bits))
+    phase, near, far, bits = phase[seen], near[seen], far[seen], bits[seen]
     up = (leaf[near] != NOWHERE) & (leaf[far] != NOWHERE)
     edge = np.flatnonzero(up)
     way = fabric.ways.between(

@@ -124,7 +124,9 @@ def outlook(job: JobSeen, was: Side, then: Side, phase_of: dict[int, int]) -> Ou
     stops = "" if was.laid.torn else next(iter(then.laid.torn), "")
     reasons = list(cannot_tell(job, was, then, least[0][Luck.DIVIDED], took))
     times = (
-        None if reasons or stops else times_of(took, *least, detours(was.laid, then.laid, phases))
+        None
+        if reasons or stops
+        else times_of(took, least[0], least[1], detours(was.laid, then.laid, phases))
     )
     steps = job.seconds / (job.step_seconds or 1.0)
     now = expected = None

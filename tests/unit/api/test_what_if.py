@@ -58,7 +58,7 @@ NOTHING = paired(
 def job(name: str = "train", hosts: tuple[int, ...] = (0, 1, 2, 3), **changes: Any) -> JobSeen:  # noqa: ANN401
     """A ring over these hosts, which sends for as long as its bytes need."""
     members = dict(enumerate(range(len(hosts))))
-    known = {
+    known: dict[str, Any] = {
         "job": name,
         "title": name,
         "ranks": {
@@ -110,7 +110,9 @@ def test_a_nic_at_half_its_rate_doubles_the_transfers_of_its_ring() -> None:
     assert one.transfer_seconds == pytest.approx(EDGE_S)
     assert one.transfer_seconds_expected == pytest.approx(2 * EDGE_S)
     assert one.step_seconds_expected == pytest.approx(STEP_S + EDGE_S)
-    assert one.step_seconds_range == (STEP_S, pytest.approx(STEP_S + EDGE_S))
+    assert one.step_seconds_range is not None
+    assert one.step_seconds_range[0] == STEP_S
+    assert one.step_seconds_range[1] == pytest.approx(STEP_S + EDGE_S)
     assert one.slower == pytest.approx(EDGE_S)
     assert one.gpu_hours_per_day == pytest.approx(4 * 24 * EDGE_S / (1 + EDGE_S))
     assert one.bottleneck_expected is not None
