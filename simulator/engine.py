@@ -103,13 +103,14 @@ class Simulation:
         self._advance(self.now_s + seconds)
         self._book()
         self._draw()
-        self._advance_machines(seconds, (self._tallies.bytes_sent - sent_before) / seconds)
+        sent = (self._tallies.bytes_sent - sent_before) / seconds
+        self._advance_machines(seconds, sent)
         self._drifted_s = np.where(
             self.world.host_clock_drift != 0,
             self._drifted_s + self.world.host_clock_drift * seconds,
             0.0,
         )
-        snapshot = self._look(seconds)
+        snapshot = self._look(seconds, self._tallies.bursts(sent))
         self._tallies.forget_queues()
         return snapshot
 
@@ -370,7 +371,7 @@ class Simulation:
         if self._machines.rebooted.any():
             self._tallies.restart(np.repeat(self._machines.rebooted, topology.nics_per_host))
 
-    def _look(self, seconds: float) -> Snapshot:
+    def _look(self, seconds: float, bursts: Floats) -> Snapshot:
         links, nics = self._tallies.links(seconds), self._tallies.nics()
         host_links, host_nics = self._tallies.seen_by_hosts(links, nics)
         drained = [job.drain(self.now_s) for job in self._jobs]
@@ -394,6 +395,7 @@ class Simulation:
             standing=self._standing(),
             happenings=happenings,
             clock_offset_s=self._clock_s + self._drifted_s + self.world.host_clock_offset_s,
+            burst_bytes=bursts,
             reporting=~(lost | self.world.host_agent_is_dead | self.world.host_is_down),
         )
 

@@ -51,6 +51,9 @@ class Pattern:
     """The flows of a unit advance together, at the pace of the slowest (rings and trees)."""
     floor_seconds: Floats
     """For each unit: its least duration (NVLink inside the hosts, launch, latency)."""
+    flow_ahead_bytes: Floats | None = None
+    """What each flow may send at once when an operation begins, before it waits for the others;
+    None: nothing."""
 
     @property
     def units(self) -> int:

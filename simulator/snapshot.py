@@ -230,6 +230,9 @@ class Snapshot:
     """For each host: its clock minus the true time, now."""
     reporting: Bools
     """For each host: whether its agent's batch of this tick arrives."""
+    burst_bytes: Floats = field(default_factory=lambda: np.zeros(0))
+    """By link: bytes a second at most over `simulator.network.model.FINEST_SECONDS`, since the last
+    tick. Empty: no byte counter is read fast."""
     standing: list[HangDump] = field(default_factory=list)
     """The same as `dumps` of every job that hangs, at each tick: what a process could be asked."""
 

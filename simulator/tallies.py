@@ -38,6 +38,7 @@ class Tallies:
         self._table = np.zeros((links, len(SUMMED)))
         self._sums = dict(zip(SUMMED, self._table.T, strict=True))
         self._peak = np.zeros(links)
+        self._burst = np.zeros(links)
         self._bits = np.zeros(links)
         self._chance = {
             name: np.zeros(links, dtype=np.int64)
@@ -53,6 +54,7 @@ class Tallies:
     def add(self, links: LinkRates, nics: NicRates, seconds: float) -> None:
         at = links.links
         self._table[at] += links.table * seconds
+        self._burst[at] = np.maximum(self._burst[at], links.burst_bytes)
         if links.has_queues:
             self._peak[at] = np.maximum(self._peak[at], links.queue_peak_bytes)
         if not nics.is_calm:
@@ -61,6 +63,9 @@ class Tallies:
     def add_lone(self, lone: Lone, seconds: Floats) -> None:
         """Add what units send that share no link: for so many seconds of each."""
         self._table[lone.links] += lone.link_table * seconds[lone.link_unit, None]
+        sends = seconds[lone.link_unit] > 0
+        at = lone.links[sends]
+        self._burst[at] = np.maximum(self._burst[at], lone.link_bursts[sends])
         if lone.nic_table.any():
             self._nic_table[lone.nics] += lone.nic_table * seconds[lone.nic_unit, None]
 
@@ -165,8 +170,13 @@ class Tallies:
         }
         return LinkCounters(**seen), NicCounters(**own)
 
+    def bursts(self, mean_bytes: Floats) -> Floats:
+        """By link: the highest rate since `forget_queues`, and no less than this mean."""
+        return np.maximum(self._burst, mean_bytes)
+
     def forget_queues(self) -> None:
-        """Start a new tick for queue depths: each tick reports its own."""
+        """Start a new tick for queue depths and bursts: each tick reports its own."""
+        self._burst[:] = 0.0
         self._sums["queue_bytes"][:] = 0.0
         self._peak[:] = 0.0
 

@@ -8,7 +8,8 @@ goes at the pace of its slowest edge, so counters of bytes look alike on all hos
 window or the long past, nearly all of the time (`alerts.signals.transfer`). Where it is: the exits
 of a ring form a ladder that begins behind the slow edge (`alerts.signals.ladder`); slow
 communicators share what healthy ones do not cross (`alerts.signals.edges`); the slow NIC is the
-smooth one (`alerts.signals.smoothness`). A stretch must be clear by its times alone or by its
+smooth one (`alerts.signals.smoothness`), and in a tree the one whose bytes never come faster than
+in the mean (`alerts.signals.peaks`). A stretch must be clear by its times alone or by its
 ladder. Where nothing changed at all, a ladder that is in long operations and not in short ones
 beside them is enough (`alerts.signals.lasting`).
 
@@ -24,7 +25,9 @@ cable that alone is slow has two ends, and a ring cannot separate them: both are
 counters must decide (nothing waits in front of a receiver that is fast: `alerts.signals.backlog`),
 or a burst capture (a slow receiver takes in evenly what comes in bursts:
 `alerts.signals.captured`).
-All-reduces over trees show that they are slow, not where. Jobs that are too small for a ladder (two
+All-reduces over trees show that they are slow, not where, if no fast sampler reads the NICs, or its
+counters are too coarse to see that the others send ahead; one that receives too slowly is not told
+there at all. Jobs that are too small for a ladder (two
 ranks) and share no communicator with others: both ends are suspects.
 
 *Reference.* C4 (Alibaba, HPCA 2025) compares rank with rank: a hot cell is a link, a row a sender.
@@ -42,6 +45,7 @@ import msgspec
 import numpy as np
 
 from alerts.finding import Finding, Suspect
+from alerts.signals import peaks
 from alerts.signals.backlog import free_inflow
 from alerts.signals.captured import Even, by_capture, even_evidence, even_one, rows_alike
 from alerts.signals.edges import (
@@ -367,10 +371,12 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
     suspects = with_smoothness(fabric, episode, suspects)
     even = even_in(fabric, episode, suspects)
     suspects = by_capture(even, window.ports, suspects)
-    first = suspects[0] if suspects else None
-    slow = tuple(dict.fromkeys([vote.communicator for vote in episode.votes])) or (
-        episode.worst.communicator,
+    limits = peaks.evenest(
+        fabric, slow_of(episode), episode.since_ns, episode.last_ns, episode.free_rows
     )
+    suspects = peaks.by_peaks(limits, window.ports, suspects)
+    first = suspects[0] if suspects else None
+    slow = slow_of(episode)
     is_named = first is not None and stands_out(suspects) and is_surrounded(fabric, slow, first)
     culprit = first.culprit if first is not None and is_named else Culprit()
     cost = None
@@ -392,10 +398,21 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
         evidence=(
             *evidence_of(fabric, episode, culprit, healthy),
             *([even_evidence(window, even)] if even is not None else []),
+            *(
+                [peaks.peak_evidence(window, limits, episode.since_ns, episode.last_ns)]
+                if limits is not None
+                else []
+            ),
         ),
         ruled_out=ruled_out_of(job, episode),
         cost=cost,
     )
+
+
+def slow_of(episode: Episode) -> tuple[str, ...]:
+    """The communicators that were slow."""
+    names = tuple(dict.fromkeys(vote.communicator for vote in episode.votes))
+    return names or (episode.worst.communicator,)
 
 
 def stands_out(suspects: Sequence[Suspect]) -> bool:

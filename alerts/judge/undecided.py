@@ -14,6 +14,7 @@ from alerts.finding import Finding, Suspect
 from alerts.judge.attendance import Doubt
 from alerts.judge.places import is_same, port_row, with_all_names
 from alerts.judge.words import DECIDED_MIN, UNSURE_MAX, capital, listed, short_name
+from alerts.signals.peaks import PEAK
 from alerts.signals.ras import words_of
 from alerts.window.model import JobWindow, Window
 from collector.contract.cause_facts import Family, Layer
@@ -52,7 +53,7 @@ def undecided_of(
         return of_late_rank(suspects, job)
     if layer is not Layer.NETWORK:
         return None
-    return of_transfer(window, suspects, job) if suspects else of_many()
+    return of_transfer(window, suspects, job) if suspects else of_many(window, job)
 
 
 def names_a_part(culprit: Culprit) -> bool:
@@ -212,11 +213,18 @@ def of_transfer(
     )
 
 
-def of_many() -> Undecided:
+def of_many(window: Window, job: JobWindow | None) -> Undecided:
     """Slow bytes, and no two or three places that are more suspect than the rest."""
+    text = "Measure the bandwidth between pairs of the job's hosts, both ways."
+    has_trees = job is not None and any(one.trees for one in job.communicators.values())
+    if has_trees and PEAK not in window.ports.readings:
+        text += (
+            " If it reduces over trees, the agent's fast sampler (source `bursts`) at its NICs"
+            " decides: a NIC that sends too slowly is the one whose peak is its mean."
+        )
     return Undecided(
         kind=MeasurementKind.PROBE,
-        text="Measure the bandwidth between pairs of the job's hosts, both ways.",
+        text=text,
         otherwise=(
             "The host that is in each slow pair is the culprit; if no pair is slow, it is what all "
             "of them share."

@@ -21,6 +21,7 @@ from simulator.jobs.rings import (
     direct_flows,
     double_trees,
     is_local_edge,
+    leaf_edges,
     pair_flows,
     ring_flows,
     tree_flows,
@@ -34,6 +35,11 @@ NETWORK_STEP_SECONDS = 10e-6
 """Cost of a step between hosts beside its bytes: proxy, doorbell, wire, flush."""
 NVLINK_STEP_SECONDS = 2e-6
 """The same between GPUs of a host: a flag in memory."""
+BUFFER_BYTES = 16 << 20
+"""What a flow may send before its receiver has passed it on: NCCL's buffer of a channel
+(NCCL_BUFFSIZE, 4 MiB) for four channels that share a NIC, half of them for each tree. Measured
+rings and trees of eight NCCL ranks sent 2 to 5 MB at once while one NIC was slow, over one or two
+channels."""
 LAUNCH_SECONDS = 20e-6
 """From the first kernel's start to its first byte."""
 LOSS_BYTES = 64
@@ -197,10 +203,17 @@ class Collectives:
             depths = np.stack([tree_depths(parents[:, tree]) for tree in range(TREES)], axis=1)
             flows = tree_flows(members, self._layout, parents)
             flow_bytes = flows.share * size_bytes
+            leaves = leaf_edges(members, self._layout, parents)
+            edges = zip(
+                *(one.tolist() for one in (flows.unit, flows.member, flows.peer)), strict=True
+            )
+            is_leaf = np.array([edge in leaves for edge in edges], dtype=np.bool_)
+            ahead = np.where(is_leaf, np.minimum(flow_bytes, BUFFER_BYTES / TREES), 0.0)
             floor = _tree_floor(depths, len(members))
         else:
             flows = ring_flows(members, self._layout)
             flow_bytes = flows.share * steps * chunk
+            ahead = np.minimum(flows.share * chunk, BUFFER_BYTES)
             floor = LAUNCH_SECONDS + steps * local_step_seconds(is_local, chunk).max(axis=1)
         pattern = _pattern(
             self._name(kind, operation, size_bytes, stages),
@@ -208,6 +221,7 @@ class Collectives:
             (members, hashes),
             (flows, flow_bytes),
             floor,
+            ahead,
         )
         nvlink = float(is_local.mean()) * steps * chunk
         return Collective(pattern, kind, *origin, steps, chunk, is_local, parents, depths, nvlink)
@@ -327,6 +341,7 @@ def _pattern(
     group: tuple[Ints, tuple[str, ...]],
     traffic: tuple[Flows, Floats],
     floor_seconds: Floats,
+    ahead_bytes: Floats | None = None,
 ) -> Pattern:
     operation, algorithm, size_bytes = what
     members, hashes = group
@@ -347,6 +362,7 @@ def _pattern(
         flow_key=_flow_keys(hashes, flows),
         is_coupled=algorithm is not Algorithm.DIRECT,
         floor_seconds=np.asarray(floor_seconds, dtype=np.float64),
+        flow_ahead_bytes=ahead_bytes,
     )
 
 

@@ -70,6 +70,24 @@ def tree_flows(members: Ints, layout: Layout, parents: Ints) -> Flows:
     return Flows(**both)
 
 
+def leaf_edges(members: Ints, layout: Layout, parents: Ints) -> set[tuple[int, int, int]]:
+    """(unit, child, parent) of the edges out of hosts to which a tree's edges lead from no other.
+
+    What these send is their own: it waits for no other host.
+    """
+    unit, tree, child = np.nonzero(parents != ROOT)
+    parent = parents[unit, tree, child]
+    host = layout.rank_host[members]
+    crosses = host[unit, child] != host[unit, parent]
+    unit, tree, child, parent = (one[crosses].tolist() for one in (unit, tree, child, parent))
+    into = {(u, t, host[u, p]) for u, t, p in zip(unit, tree, parent, strict=True)}
+    return {
+        (u, c, p)
+        for u, t, c, p in zip(unit, tree, child, parent, strict=True)
+        if (u, t, host[u, c]) not in into
+    }
+
+
 def direct_flows(members: Ints, layout: Layout, topology: Topology) -> Flows:
     """A flow for every two members on different hosts, each way: an all-to-all.
 

@@ -23,7 +23,11 @@ def sent_bps(flows: Flows, payload_bps: Floats, fluid: tuple[Scene, Settled] | N
 
 
 def count_links(
-    links: Links, crowd: Crowd, wire_bps: Floats, fluid: tuple[Scene, Settled] | None
+    links: Links,
+    crowd: Crowd,
+    wire_bps: Floats,
+    burst_bps: Floats,
+    fluid: tuple[Scene, Settled] | None,
 ) -> LinkRates:
     """Rates of the links with any traffic.
 
@@ -48,6 +52,8 @@ def count_links(
         totals = settled.totals
         is_stopped = (totals.paused > 0) | (totals.waited > 0)
         happens[np.searchsorted(uses.links, settled.links[is_stopped])] = True
+    bursts = add_up(uses.link, burst_bps[uses.flow], len(bits))
+    bursts = np.maximum(np.minimum(bursts, links.capacity_bps[uses.links]), bits)
     used, bits = uses.links[happens], bits[happens]
     packets, nothing = bits / links.packet_bits, np.zeros(len(bits))
     rates = LinkRates(
@@ -62,6 +68,7 @@ def count_links(
         waiting_share=nothing,
         queue_bytes=nothing,
         queue_peak_bytes=nothing,
+        burst_bytes=bursts[happens] / 8,
     )
     if fluid is not None:
         _add_congestion(links, rates, fluid[1])
@@ -138,10 +145,11 @@ def without_background(solution: Solution, idle: Solution, own: Solution) -> Sol
     for name in ("bytes", "packets", "lost_packets", "dropped_packets"):
         added[name] = np.zeros(len(links.links))
         added[name][at] = getattr(own.links, name)
+    kept = {"queue_peak_bytes": links.queue_peak_bytes, "burst_bytes": links.burst_bytes}
     return Solution(
         speed=solution.speed,
         flow_bps=solution.flow_bps,
-        links=LinkRates(links=links.links, queue_peak_bytes=links.queue_peak_bytes, **added),
+        links=LinkRates(links=links.links, **kept, **added),
         nics=NicRates(nics.nics, **_less(nics, idle.nics, nics.nics, idle.nics.nics, NOTICED)),
     )
 

@@ -28,6 +28,7 @@ class Lone:
     """Each once; a row of ``link_table`` each (columns: SUMMED)."""
     link_unit: Ints
     link_table: Floats
+    link_bursts: Floats
     nics: Ints
     nic_unit: Ints
     nic_table: Floats
@@ -53,6 +54,7 @@ class Lone:
             links=rates.links[own],
             link_unit=link_unit[rates.links[own]],
             link_table=rates.table[own],
+            link_bursts=rates.burst_bytes[own],
             nics=nics.nics[own_nics],
             nic_unit=nic_unit[nics.nics[own_nics]],
             nic_table=nics.table[own_nics],

@@ -9,6 +9,10 @@ import numpy as np
 
 from simulator.topology.model import Floats, Ints
 
+FINEST_SECONDS = 1e-3
+"""The finest time over which a fast sampler of byte counters has rates: they take about a tenth of
+it to read (`collector.bursts`)."""
+
 
 def _empty() -> Floats:
     return np.zeros(0)
@@ -37,6 +41,8 @@ class LinkRates:
     """In front of the link, a mean; not per second."""
     queue_peak_bytes: Floats = field(default_factory=_empty)
     """The most that stood there; not per second."""
+    burst_bytes: Floats = field(default_factory=_empty)
+    """The highest rate over `FINEST_SECONDS`, with headers: at least ``bytes``."""
 
     @cached_property
     def table(self) -> Floats:
@@ -48,9 +54,8 @@ class LinkRates:
         return bool(self.queue_peak_bytes.any())
 
 
-SUMMED = tuple(
-    one.name for one in fields(LinkRates) if one.name not in {"links", "queue_peak_bytes"}
-)
+UNSUMMED = frozenset({"links", "queue_peak_bytes", "burst_bytes"})
+SUMMED = tuple(one.name for one in fields(LinkRates) if one.name not in UNSUMMED)
 
 
 @dataclass(eq=False)

@@ -32,11 +32,11 @@ from simulator.network.flows import (
 from simulator.network.lone import Lone, used
 from simulator.network.losses import link_errors
 from simulator.network.maxmin import share
-from simulator.network.model import Solution
+from simulator.network.model import FINEST_SECONDS, Solution
 from simulator.network.partial import Mixture, scale
 from simulator.pattern import Pattern
 from simulator.topology.model import Bools, Floats, Topology
-from simulator.topology.world import World
+from simulator.topology.world import Background, World
 
 SOLUTIONS_BYTES_MAX = 256 << 20
 """Memory for solutions: a thousand mixtures of units of a cluster of 128 hosts, twenty of 4,096. A
@@ -232,11 +232,14 @@ class Network:
         on_wire = sent_bps(flows, pace, fluid)
         if not counts_background:
             on_wire[flows.first_background :] = 0.0
+        bursts = _burst_bps(active, world.background, pace, able) * flows.paths.wire_per_payload
+        if not counts_background:
+            bursts[flows.first_background :] = 0.0
         ends = np.cumsum([len(pattern.flow_unit) for pattern in patterns])
         return Solution(
             speed=speeds,
             flow_bps=np.split(able, ends)[:-1],
-            links=count_links(links, crowd, on_wire, fluid),
+            links=count_links(links, crowd, on_wire, bursts, fluid),
             nics=count_nics(links, crowd, pace, on_wire, fluid),
         )
 
@@ -292,6 +295,33 @@ def _able_bps(
     able = np.where(is_measured, own, able)
     larger: Floats = np.where(mixture.fair.own_bps > 0, np.maximum(able, pace), 0.0)
     return larger
+
+
+def _burst_bps(
+    active: _Active, background: Sequence[Background], pace: Floats, able: Floats
+) -> Floats:
+    """The highest rate of each flow over `FINEST_SECONDS`, bits of payload a second.
+
+    A flow that waits for slower ones of its unit sends what is its own at once, as fast as it is
+    able, until the buffers between the two are full. A flow that is waited for has no such rate.
+    """
+    ahead, size = [np.zeros(0)], [np.zeros(0)]
+    for pattern, _ in active:
+        own = pattern.flow_ahead_bytes
+        ahead.append(np.zeros(len(pattern.flow_unit)) if own is None else own)
+        size.append(pattern.flow_bytes)
+    count = len(pace) - len(background)
+    burst = pace[:count] + np.concatenate(ahead) * (8 / FINEST_SECONDS)
+    # An operation that is over sooner is no longer than all of its bytes.
+    burst = np.minimum(burst, np.concatenate(size) * (8 / FINEST_SECONDS))
+    others = [
+        one.bits_per_second * min(1.0, one.on_seconds / FINEST_SECONDS)
+        if one.period_seconds > 0
+        else 0.0
+        for one in background
+    ]
+    own_bursts = np.where(pace[:count] > 0, np.minimum(burst, able[:count]), 0.0)
+    return np.concatenate([own_bursts, np.maximum(pace[count:], others)])
 
 
 def _size_of(solution: Solution) -> int:

@@ -5,8 +5,8 @@ names, in the same wire format, by each host's own clock, of the sources `clock`
 `flight_recorder`, `host`, `ib_sysfs`, `kernel_log`, `links`, `nccl_debug`, `nccl_inspector`,
 `nccl_ras` (of jobs that hang), `netdev`, `nvml` and `steps`; and the agent that polls the switches,
 by `snmp` or `ib_fabric` (`simulator.readings.poller`). It does not send the agents' metrics
-about themselves (`fabric_agent_…`, but for named absences), nor what `bursts` and `configuration`
-would find.
+about themselves (`fabric_agent_…`, but for named absences), nor what `configuration` would find;
+of `bursts` it sends the peaks of each port and how fine they are, without events.
 
 A dead agent reads and sends nothing. When it is back it reads what ranks have written into their
 logs meanwhile, so that collectives and steps come late; samples of that time are lost. A lost batch
@@ -28,7 +28,7 @@ from simulator.readings.clocks import ClockSection
 from simulator.readings.collectives import CollectiveSection
 from simulator.readings.debug_logs import DebugSection
 from simulator.readings.dumps import DumpSection
-from simulator.readings.fabric import EthtoolSection, NetdevSection, PortSection
+from simulator.readings.fabric import BurstSection, EthtoolSection, NetdevSection, PortSection
 from simulator.readings.kernel_log import KernelSection
 from simulator.readings.links import LinkSection
 from simulator.readings.machines import GpuSection, HostSection, XidSection
@@ -123,6 +123,7 @@ class Reporter:
             PortSection(topology),
             NetdevSection(topology),
             EthtoolSection(topology),
+            BurstSection(topology),
             LinkSection(topology),
             KernelSection(topology),
             ClockSection(topology),

@@ -33,6 +33,7 @@ from simulator.interfaces.fabric_tree import (
     nic_model,
     nic_pci_path,
 )
+from simulator.network.model import FINEST_SECONDS
 from simulator.readings.devices import DeviceSection, Extenders
 from simulator.readings.fabric_names import (
     ETHTOOL_COUNTERS,
@@ -175,6 +176,32 @@ class PortSection(NicSection):
             ),
             *counters,
             *(missing_row(row, UnreadReason.SATURATED, "ib_sysfs") for row in clamping),
+        ]
+
+
+class BurstSection(NicSection):
+    """`bursts`: the peaks of what each port moves, as its fast sampler finds them."""
+
+    def read(self, snapshot: Snapshot, is_read: Bools) -> None:  # noqa: ARG002 - a section's
+        """Nothing where no counter is read fast, and nothing of a port that is down."""
+        topology, bursts = snapshot.topology, snapshot.burst_bytes
+        nics = np.arange(topology.nics, dtype=np.int32)
+        is_up = link_is_up(snapshot.world) & bool(len(bursts))
+        ways = (topology.up(nics), topology.down(nics))
+        peaks = [bursts[links] if len(bursts) else np.zeros(len(nics)) for links in ways]
+        self.show(
+            [
+                *(np.where(is_up, np.rint(peak), ABSENT) for peak in peaks),
+                *(np.where(is_up, FINEST_SECONDS, ABSENT) for _ in ways),
+            ]
+        )
+
+    def rows_of_nic(self, nic: int) -> list[Row]:
+        labels = {"device": self._topology.device_name(nic), "port": PORT}
+        return [
+            make_row(metric, labels | {"direction": way})
+            for metric in ("fabric_burst_peak_bytes_per_second", "fabric_burst_resolution_seconds")
+            for way in ("transmit", "receive")
         ]
 
 

@@ -12,10 +12,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from alerts.signals import peaks
 from alerts.signals.captured import even_one
-from alerts.window.model import Captured, Grid
+from alerts.signals.edges import fabric_of
+from alerts.window.model import Captured, Grid, Readings
 from collector.contract.units import NS, NS_PER_MS
 from tests.tools.captures import RINGS
+from tests.worlds.windows import capture_window
 
 SLOW = {"net3": 3, "half4": 4, "tree_net2": 2, "groups_net3": 3}
 """Runs with a slow NIC, and whose."""
@@ -101,3 +104,55 @@ def test_no_innocent_is_accused_among_any_two_neighbours(run: str, cell_ms: int)
 def test_the_slow_nic_is_told_from_its_neighbours(run: str, cell_ms: int) -> None:
     named = [row == SLOW[run] for pair, row in answers(run, cell_ms) if SLOW[run] in pair]
     assert sum(named) >= 0.8 * len(named)
+
+
+def by_peaks(run: str, from_ns: int, to_ns: int) -> str:
+    """The host that the peaks of each second accuse in this time; empty: none."""
+    window = capture_window(RINGS / run)
+    job = max(window.jobs, key=lambda one: len(one.operations))
+    ports = window.ports
+    grid = Grid(from_ns - 2 * NS, NS, (to_ns - from_ns) // NS + 3)
+    rows = [ports.host.index(f"node{node}") for node in range(RANKS)]
+    values = {way: np.full((3, RANKS, grid.cells), np.nan) for way in ("transmit", "receive")}
+    for (way, node), (times, counted) in counters(run).items():
+        place = (times * NS).astype(np.int64)
+        for cell in range(grid.cells):
+            start = grid.start_ns + cell * NS
+            inside = (place >= start) & (place < start + NS)
+            if inside.sum() > 1:
+                took = np.diff(times[inside])
+                rate = np.diff(counted[inside]) / took
+                span = times[inside][-1] - times[inside][0]
+                mean = (counted[inside][-1] - counted[inside][0]) / span
+                values[way][:, node, cell] = rate.max(), mean, np.median(took)
+    names = {
+        "transmit": (peaks.PEAK, peaks.SENT, peaks.RESOLUTION),
+        "receive": (peaks.PEAK_IN, peaks.TAKEN),
+    }
+    readings = {
+        name: Readings(metric=name, row=np.array(rows), values=one)
+        for way in names
+        for name, one in zip(names[way], values[way], strict=False)
+    }
+    read = msgspec.structs.replace(
+        ports,
+        grid=grid,
+        readings=readings,
+        # What a veth of this machine carries; it has no rate of its own.
+        rate_bits_per_second=np.full(len(ports), 10e9),
+    )
+    whole = max(job.communicators.values(), key=lambda one: one.ranks)
+    fabric = fabric_of(msgspec.structs.replace(window, ports=read), job)
+    found = peaks.evenest(fabric, {whole.name}, from_ns, to_ns)
+    return "" if found is None else ports.host[found.row]
+
+
+def test_peaks_of_each_second_name_the_slow_nic_of_a_tree_and_no_one_in_a_ring() -> None:
+    """By 10 ms, in any ten seconds of the fault; and nothing before it."""
+    truth = msgspec.json.decode((RINGS / "tree_net2" / "truth.json").read_bytes())
+    on, off = truth["fault_on_ns"], truth["fault_off_ns"]
+    starts = range(on, off - 11 * NS, 2 * NS)
+    assert [by_peaks("tree_net2", start, start + 11 * NS) for start in starts] == ["node2"] * 4
+    for run in ("net3", "groups_net3"):
+        truth = msgspec.json.decode((RINGS / run / "truth.json").read_bytes())
+        assert not by_peaks(run, truth["fault_on_ns"], truth["fault_off_ns"])

@@ -75,6 +75,8 @@ class Choice(msgspec.Struct, frozen=True):
     ``split`` is the label whose values become readings of their own (`cpu_seconds_total:steal`);
     without it lines that differ in other labels are added up (``is_max``: the largest counts).
     ``is_peak``: of several values within one cell the largest counts, and not the last.
+    ``needs`` and ``lacks`` are labels that tell the series of this kind of thing from those of
+    another one; empty: all are its.
     """
 
     metric: str
@@ -82,6 +84,8 @@ class Choice(msgspec.Struct, frozen=True):
     split: str = ""
     is_max: bool = False
     is_peak: bool = False
+    needs: str = ""
+    lacks: str = ""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -119,6 +123,9 @@ class Name(msgspec.Struct, frozen=True):
             theirs = self.alias.labels
             if any(labels.get(name) != value for name, value in self.alias.match.items()):
                 return None
+        needs, lacks = self.choice.needs, self.choice.lacks
+        if (needs and not labels.get(needs)) or (lacks and labels.get(lacks)):
+            return None
         key = [labels.get(theirs.get(name, name), "") for name in keys]
         if not key[0]:
             key[0] = next((labels[name] for name in HOST_LABELS if labels.get(name)), "")

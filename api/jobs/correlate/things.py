@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from alerts.window.columns import Flags, Floats, Ints
@@ -47,8 +48,18 @@ def choices(thing: str, *others: str) -> tuple[Choice, ...]:
     )
 
 
-PORTS = Target(choices("port"), ("host", "device", "port"))
-NICS = Target(choices("nic"), ("host", "device"))
+def sampled(needs: str = "", lacks: str = "") -> tuple[Choice, ...]:
+    """What fast samplers find: of RDMA ports with their number, of interfaces without one."""
+    return tuple(
+        msgspec.structs.replace(
+            one, reading=one.metric.removeprefix("fabric_"), needs=needs, lacks=lacks
+        )
+        for one in choices("burst")
+    )
+
+
+PORTS = Target((*choices("port"), *sampled(needs="port")), ("host", "device", "port"))
+NICS = Target((*choices("nic"), *sampled(lacks="port")), ("host", "device"))
 GPUS = Target(choices("gpu"), ("host", "gpu"), may_lack_host=True)
 HOSTS = Target(choices("host", "step", "mount"), ("host",))
 

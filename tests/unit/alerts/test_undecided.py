@@ -11,7 +11,8 @@ from alerts.finding import Finding
 from alerts.judge.verdict import judge
 from alerts.judge.words import DECIDED_MIN
 from alerts.signals.captured import even_one
-from alerts.window.model import Captured, Grid, Window
+from alerts.signals.peaks import PEAK
+from alerts.window.model import Captured, Communicator, Grid, Readings, Window
 from collector.contract.measurement import KINDS, MeasurementKind, undecided_lines
 from collector.contract.ras import RasReport, ras_event
 from collector.contract.units import NS, NS_PER_MS
@@ -145,6 +146,23 @@ def test_where_many_are_alike_none_of_them_is_listed() -> None:
     assert verdict.undecided is not None
     assert verdict.undecided.suspects == ()
     assert "pairs of the job's hosts" in verdict.undecided.text
+    assert "sampler" not in verdict.undecided.text
+
+
+def test_over_trees_the_fast_sampler_would_decide_unless_it_was_read() -> None:
+    tree = Communicator(name="0x00", ranks=2, job_rank={0: 0, 1: 1}, trees=[{0: None, 1: 0}])
+    window = SmallFabric().window()
+    jobs = [msgspec.structs.replace(window.jobs[0], communicators={"0x00": tree})]
+    window = msgspec.structs.replace(window, jobs=jobs)
+    unnamed = found(window, Cause.SLOW_LINK, Culprit(), job=JOB, strength=0.3)
+    (verdict,) = judge(window, [unnamed])
+    assert verdict.undecided is not None
+    assert "source `bursts`" in verdict.undecided.text
+    peak = Readings(metric=PEAK, row=np.array([0]), values=np.ones((1, window.ports.grid.cells)))
+    ports = msgspec.structs.replace(window.ports, readings={**window.ports.readings, PEAK: peak})
+    (verdict,) = judge(msgspec.structs.replace(window, ports=ports), [unnamed])
+    assert verdict.undecided is not None
+    assert "bursts" not in verdict.undecided.text
 
 
 def test_both_ends_of_one_cable_are_one_suspect() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import alerts
 from api.jobs.correlate import things
+from api.jobs.correlate.readings import all_names
 from collector.contract.catalog import load_catalog
 
 THINGS = ("port", "nic", "gpu", "host")
@@ -44,3 +45,15 @@ def test_a_label_splits_a_reading_and_other_kinds_keep_their_name() -> None:
         own = {name for name in split if name.startswith(prefix)}
         assert {split.pop(name) for name in own} == {label}
     assert split == {"cpu_seconds_total": "mode", "step_phase_seconds_total": "phase"}
+
+
+def test_a_sampled_counter_is_of_its_port_or_of_its_interface() -> None:
+    """The same metric of both: an interface has no port, and is no port without a number."""
+    metric = "fabric_burst_peak_bytes_per_second"
+    port, nic = (all_names(one.choices)[metric] for one in (things.PORTS, things.NICS))
+    assert port.choice.reading == nic.choice.reading == "burst_peak_bytes_per_second"
+    rdma = {"host": "node0", "device": "mlx5_0", "port": "1", "direction": "transmit"}
+    plain = {"host": "node0", "device": "eth2", "direction": "transmit"}
+    keys = things.PORTS.keys, things.NICS.keys
+    assert [port.key(one, keys[0]) for one in (rdma, plain)] == [("node0", "mlx5_0", "1"), None]
+    assert [nic.key(one, keys[1]) for one in (rdma, plain)] == [None, ("node0", "eth2")]

@@ -381,3 +381,32 @@ def test_large_clusters_of_every_shape_run(spec: ClusterSpec, tiers: int) -> Non
     left, passed = imbalance(snapshot)
     assert np.abs(left).max() <= 2 * snapshot.topology.links
     assert passed.max() > 1e6
+
+
+# Peaks -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_over_trees_all_but_the_slow_nic_send_ahead(fabric: Fabric) -> None:
+    """While the operations last the slow one is at its mean, and no other; before, none is far."""
+    job = small_job(tree_bytes_max=1 << 60)
+    simulation = Simulation(small_scenario(fabric, job, seconds=20.0))
+    topology = simulation.topology
+    nics = np.arange(JOB_HOSTS, dtype=np.int32) * GPUS_PER_HOST
+    slow = 1
+    place = nic_place(topology, int(nics[slow]))
+    simulation.inject(Injection(FAULTS["slow_nic"], place, 9.0, 20.0, 0.8))
+    above = {}
+    sent = np.zeros(topology.links, dtype=np.int64)
+    for snapshot in simulation.run():
+        up = topology.up(nics)
+        mean = (snapshot.links.bytes - sent)[up] / snapshot.interval_s
+        sent = snapshot.links.bytes
+        assert (snapshot.burst_bytes[up] >= mean).all()
+        assert (snapshot.burst_bytes[up] <= topology.bits_per_second[up] / 8).all()
+        above[snapshot.time_s] = snapshot.burst_bytes[up] / np.maximum(mean, 1.0)
+    late = above[max(above)]
+    assert late.argmin() == slow
+    assert late[slow] < 0.75 * np.delete(late, slow).min()
+    healthy = above[7.0]
+    assert np.ptp(healthy) < 0.25 * healthy.min()
