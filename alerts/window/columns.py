@@ -32,6 +32,10 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
         return len(next(iter(self.arrays().values())))
 
     def select(self, rows: Any) -> Any:  # noqa: ANN401 - whatever numpy takes; the same type
+        """These rows; no copy where flags choose all, as they mostly do: columns never change."""
+        is_flags = isinstance(rows, np.ndarray) and rows.dtype == bool
+        if is_flags and len(rows) == len(self) and rows.all():
+            return self
         chosen = {name: column[rows] for name, column in self.arrays().items()}
         return msgspec.structs.replace(self, **chosen)
 

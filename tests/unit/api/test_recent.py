@@ -350,8 +350,8 @@ def test_readings_that_come_together_are_held_as_if_they_came_one_by_one(
     for series in range(6):
         held = []
         for rings in (together, apart):
-            row = rings.find(np.array([series], np.uint64))
-            held.append(rings.copy(row[row >= 0]))
+            found = rings.find(np.array([series], np.uint64))
+            held.append(rings.copy(found[found >= 0]))
         one, other = held
         assert one.turned().offset.tolist() == other.turned().offset.tolist()
         assert one.turned().value.tolist() == other.turned().value.tolist()
