@@ -62,8 +62,9 @@ NOTIFIED_MIN = 100.0
 """Congestion notifications a second that slow a sender down."""
 TIMES_DECIDE = 0.5
 """Of all suspicion: what falls on one part by times alone. Over trees it was 0.06 to 0.2."""
-PEAK_SHARE = 0.9
-"""Of all suspicion that falls on the candidate: it is the argument of one measurement."""
+PEAK_SHARE = 0.75
+"""Of all suspicion that falls on the candidate: one measurement speaks for it, and that it is right
+was seen in a handful of trials only."""
 
 
 class Even(msgspec.Struct, frozen=True, kw_only=True):
