@@ -8,6 +8,7 @@ import pytest
 from alerts.detectors import discover
 from tests.tools import docs_tables
 from tests.tools.docs_tables import ROOT
+from tests.tools.query_costs import pack
 
 PROSE = sorted(
     file
@@ -44,3 +45,8 @@ def test_every_detector_says_what_it_sees_and_what_it_misses(name: str) -> None:
     told = docs_tables.detector_paragraphs(name)
     assert list(told) == ["Phenomenon", "Signal", "Assumptions", "Misses", "Reference"]
     assert all(told.values())
+
+
+def test_the_readme_counts_the_alerts_of_the_pack() -> None:
+    count = sum(rule.is_alert for _, rule in pack())
+    assert f"{count} alert rules" in (ROOT / "README.md").read_text("utf-8")
