@@ -26,8 +26,12 @@ EMPTY = {
     # node_exporter counts every processor by itself, and we all of them together.
     "Where the processors' time goes",
     "Jobs held down by their quota",
+    # Of vLLM and SGLang, which send them by themselves where a host runs one.
+    "Engine: how long a token takes",
+    "Engine: how many requests",
+    "Engine: transfers of keys and values",
 }
-"""What only a service and an agent of ours know."""
+"""What neither exporter knows."""
 SAMPLES = 21
 STEP_S = 15
 

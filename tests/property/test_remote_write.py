@@ -153,13 +153,17 @@ class Expected:
         self,
         pairs: list[tuple[str, str]],
         samples: list[tuple[int, int]],
-        exemplars: Callable[[], list[tuple[int, int, list[tuple[str, str]]]]],
+        exemplars: list[bytes],
+        read: Callable[[bytes], tuple[int, int, list[tuple[str, str]]]],
         histograms: int,
     ) -> str | None:
-        """Take a series; its metric, if its labels are good."""
+        """Take a series; its metric, if its labels are good.
+
+        Exemplars are read only then. A series that brings nothing else loses its metadata.
+        """
         labels = good_labels(pairs)
         if labels is None:
-            self.refuse("bad_labels", len(samples))
+            self.refuse("bad_labels", len(samples) + len(exemplars) + histograms or 1)
             return None
         metric, series = dict(labels)["__name__"], series_id(labels)
         for time_ms, bits in samples:
@@ -170,7 +174,7 @@ class Expected:
             else:
                 self.samples.append((metric_id(metric), series, time_ms, bits))
                 self.series.add((time_ms // MS_PER_DAY, series, labels))
-        for time_ms, bits, own in exemplars():
+        for time_ms, bits, own in map(read, exemplars):
             names = [name for name, value in own if value]
             if not ACCEPTANCE.earliest_ms <= time_ms <= ACCEPTANCE.latest_ms:
                 self.refuse("exemplar_out_of_time", 1)
@@ -208,6 +212,10 @@ def read_exemplar(
     return time_ms, bits, pairs(labels)
 
 
+def labels_in(fields: list[Field]) -> list[tuple[str, str]]:
+    return [read_label(content) for _, _, content in fields]
+
+
 def metric_type(number: int) -> str:
     return METRIC_TYPES[number] if number < len(METRIC_TYPES) else "unknown"
 
@@ -225,18 +233,11 @@ def reference_v1(body: bytes) -> Expected:
             expected.note(texts[2], metric_type(kind), texts[4], texts[5])
             continue
         fields = typed(content, {1: {2}, 2: {2}, 3: {2}, 4: {2}})
-
-        def exemplars(fields: list[Field] = fields) -> list[Any]:
-            return [
-                read_exemplar(value, lambda own: [read_label(each[2]) for each in own], {2})
-                for part, _, value in fields
-                if part == 3
-            ]
-
         expected.add(
             [read_label(value) for part, _, value in fields if part == 1],
             [read_sample(value) for part, _, value in fields if part == 2],
-            exemplars,
+            [value for part, _, value in fields if part == 3],
+            lambda body: read_exemplar(body, labels_in, {2}),
             sum(part == 4 for part, _, _ in fields),
         )
     return expected
@@ -276,14 +277,11 @@ def reference_v2(body: bytes) -> Expected:
         raise BadBytesError
     for content in series:
         fields = typed(content, {1: {0, 2}, 2: {2}, 3: {2}, 4: {2}, 5: {2}})
-
-        def exemplars(fields: list[Field] = fields) -> list[Any]:
-            return [read_exemplar(value, pairs, {0, 2}) for part, _, value in fields if part == 4]
-
         metric = expected.add(
             pairs([each for each in fields if each[0] == 1]),
             [read_sample(value) for part, _, value in fields if part == 2],
-            exemplars,
+            [value for part, _, value in fields if part == 4],
+            lambda body: read_exemplar(body, pairs, {0, 2}),
             sum(part == 3 for part, _, _ in fields),
         )
         described = [value for part, _, value in fields if part == 5]
