@@ -42,6 +42,8 @@ class Captures:
         self._clock = clock
         self._lock = threading.Lock()
         self._pending: dict[str, list[CaptureRequest]] = {}
+        self._asked: list[Capture] = []
+        """Here, since the inventory was last asked: that answer may be from before them."""
         self._handed: set[tuple[str, str]] = set()
         self._told: set[tuple[str, str]] = set()
         self._ended: list[CaptureEnd] = []
@@ -85,7 +87,10 @@ class Captures:
             detail = f"{bound} captures wait already; see GET /v1/agents/{agent}/captures"
             raise Problem(429, "too many captures", detail, rule=bound)
         with self._lock:
-            self._pending.setdefault(agent, []).append(request_of(capture))
+            self._asked.append(capture)
+            pending = self._pending.setdefault(agent, [])
+            if capture.id not in {each.id for each in pending}:  # else it was read meanwhile
+                pending.append(request_of(capture))
         return capture
 
     # --- receipts and batches ------------------------------------------------------------------
@@ -116,6 +121,7 @@ class Captures:
         now = self._now()
         with self._lock:
             handed, ended = self._handed - self._told, list(self._ended)
+            self._asked = []
         if handed or ended:
             self._inventory.captures.note(handed, ended, now)
         orders = self._inventory.orders.pending()
@@ -125,6 +131,8 @@ class Captures:
             self._inventory.captures.expire(expired, now)
         by_agent: dict[str, list[CaptureRequest]] = {}
         with self._lock:
+            read = {capture.id for capture in found}
+            found = [*found, *(each for each in self._asked if each.id not in read)]
             self._ended = self._ended[len(ended) :]
             just_ended = {(end.agent, end.id) for end in self._ended}
             for capture in found:

@@ -285,7 +285,7 @@ NOT_ASKED = {
 REVIEWED = {
     "api/data/export.py": 1,
     "api/data/store/shards.py": 2,
-    "api/fleet/audit/facts.py": 6,
+    "api/fleet/audit/facts.py": 7,
     "api/jobs/correlate/baseline.py": 1,
     "api/jobs/correlate/captured.py": 2,
     "api/jobs/correlate/traffic.py": 1,

@@ -8,6 +8,7 @@ import pytest
 from api.base.errors import Problem
 from api.base.limits import CAPTURES_KEPT_DAYS, CAPTURES_PER_AGENT_MAX
 from api.data.captures import EXPIRE_SECONDS, Captures, read_end
+from api.data.inventory.orders import Orders
 from api.data.inventory.repository import Inventory
 from collector.contract.errors import InventoryError
 from collector.contract.model import Event
@@ -45,6 +46,26 @@ def test_a_request_that_nobody_ends_is_given_up(inventory: Inventory) -> None:
     captures.look()
     assert captures.of("node") == []
     assert [each.state for each in inventory.captures.page("node")] == ["expired"]
+
+
+@pytest.mark.parametrize("is_read_first", [True, False])
+def test_a_request_made_while_the_inventory_is_read_is_told_once(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, *, is_read_first: bool
+) -> None:
+    captures = Captures(inventory, Clock())
+    read, ids = inventory.orders.pending, []
+
+    def read_and_ask() -> Orders:
+        before = read()
+        ids.append(captures.ask("node", 1.0, 1.0, []).id)
+        return before if is_read_first else read()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inventory.orders, "pending", read_and_ask)
+        captures.look()
+    assert [each.id for each in captures.of("node")] == ids
+    captures.look()
+    assert [each.id for each in captures.of("node")] == ids
 
 
 def test_news_wait_while_the_inventory_is_away(
