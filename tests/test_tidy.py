@@ -452,9 +452,8 @@ def test_an_image_installs_nothing_but_its_lock(image: Path) -> None:
         assert "--require-hashes" in line or ("--no-deps" in line and "${wheel}" in line), line
 
 
-LOCKS = [
-    ROOT / folder / "package-lock.json" for folder in ("dashboards/web", "tests/tools/grafana")
-]
+LOCKED = ("dashboards/web", "tests/tools/grafana")
+"""Folders with packages of npm's."""
 
 
 @pytest.mark.parametrize("folder", LOCKED)
