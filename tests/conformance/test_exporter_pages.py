@@ -18,7 +18,6 @@ import httpx
 import pytest
 
 from collector.contract.catalog import load_catalog
-from collector.contract.identity import canonical_labels
 from collector.contract.model import Sample, Series
 from collector.formats.openmetrics import parse_lines
 from simulator.interfaces.switch_tables import Flavour
@@ -226,9 +225,8 @@ def test_snmp_exporter_s_page_of_a_switch_is_understood(tmp_path: Path) -> None:
         assert rates == {port[index]: megabits * 1e6 for index, megabits in speeds.items()}
         # It is a switch with ports, as one that our own poller asks.
         assert ports_of(service, switch, len(received)) == set(received)
-        assert [one["host"] for one in service.client.get("/v1/switches").json()["items"]] == [
-            switch
-        ]
+        detail = service.client.get(f"/v1/hosts/{switch}").json()
+        assert detail["role"] == "switch"
 
 
 def test_dcgm_exporter_s_fields_are_understood(tmp_path: Path) -> None:
@@ -238,7 +236,7 @@ def test_dcgm_exporter_s_fields_are_understood(tmp_path: Path) -> None:
         "gpu": "0", "UUID": "GPU-604ac76c", "pci_bus_id": "00000000:31:00.0", "device": "nvidia0",
         "modelName": "NVIDIA H100", "Hostname": "gpu-17", "DCGM_FI_DRIVER_VERSION": "580.105.08",
     }  # fmt: skip
-    samples = [Sample(Series(name, canonical_labels(labels)), 50.0, 0) for name in kinds]
+    samples = [Sample(Series(name, labels), 50.0, 0) for name in kinds]
     with in_process(tmp_path) as service:
         at_s = scraped(service, samples, "dcgm", "10.0.0.17:9400")
         found = found_as_ours(service, samples, "gpu-17", ("gpu",), at_s)

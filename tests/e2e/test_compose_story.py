@@ -90,9 +90,8 @@ class Compose:
         addresses = {f"{name}:{port}": self.address[name] for name, port in PORTS.items()}
         # Whole ones only: /prometheus is no part of /etc/prometheus/prometheus.yml.
         for before, there in ((r"[\w./-]", self._places), (r"[\w.-]", addresses)):
-            names = "|".join(map(re.escape, sorted(there, key=len, reverse=True)))
-            pattern = rf"(?<!{before})({names})(?![\w.-])"
-            text = re.sub(pattern, lambda found, there=there: there[found[1]], text)
+            for name in sorted(there, key=len, reverse=True):
+                text = re.sub(rf"(?<!{before}){re.escape(name)}(?![\w.-])", there[name], text)
         return text
 
     def environment(self, name: str) -> list[str]:
