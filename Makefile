@@ -131,6 +131,12 @@ wheel: setup page ## build the wheel, with the built-in page, into dist/
 images: wheel ## build both images without a registry, start them, say what they cost; needs root, buildah, debootstrap
 	@$(PYTHON) deploy/docker/images.py $(ARGS)
 
+.PHONY: grafana
+grafana: export TEST_CUT := all
+grafana: setup ## our boards through Grafana's own libraries from npm (180 MB, fetched once)
+	@$(BIN)/python -m tests.tools.grafana_libraries
+	@$(BIN)/python -m pytest tests/conformance/test_grafana_libraries.py $(ARGS)
+
 .PHONY: dashboards
 dashboards: setup ## write the Grafana dashboards into build/release/dashboards
 	@rm -rf build/release/dashboards

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dashboards.grafana.model import Colour, Step
+from dashboards.grafana.model import Colour, Step, Unit
 
 Json = dict[str, object]
 
@@ -28,3 +28,11 @@ def words_for(values: Mapping[str, str]) -> Json:
             for place, (value, text) in enumerate(values.items())
         },
     }
+
+
+def decimals_of(unit: Unit) -> int | None:
+    """Digits behind the point where Grafana has no good number of its own; None: it has.
+
+    It writes a power of ten with all the digits that there are: 1.9023713125e-7.
+    """
+    return 1 if unit is Unit.SCIENTIFIC else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import string
 from collections.abc import Callable, Sequence
 
-from dashboards.grafana.fields import DATASOURCE, Json, steps_json, words_for
+from dashboards.grafana.fields import DATASOURCE, Json, decimals_of, steps_json, words_for
 from dashboards.grafana.jumps import data_link
 from dashboards.grafana.model import Colour, Draw, Panel, Query
 from dashboards.grafana.tables import table_parts
@@ -64,7 +64,8 @@ def panel_json(panel: Panel, carried: Sequence[str]) -> Json:
     }
     if text := empty_text(panel):
         defaults["noValue"] = text
-    for key, value in (("min", panel.least), ("max", panel.most), ("decimals", panel.decimals)):
+    decimals = decimals_of(panel.unit) if panel.decimals is None else panel.decimals
+    for key, value in (("min", panel.least), ("max", panel.most), ("decimals", decimals)):
         if value is not None and (panel.draw is not Draw.TABLE or key == "decimals"):
             defaults[key] = value
     made: Json = {

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboards.grafana.fields import Json, steps_json, words_for
+from dashboards.grafana.fields import Json, decimals_of, steps_json, words_for
 from dashboards.grafana.jumps import data_link
 from dashboards.grafana.model import Column, Draw, Jump, Matrix, Panel, Unit
 
 VALUE = "Value"
+EMPTY_CELLS: Json = {
+    "matcher": {"id": "byRegexp", "options": "/.*/"},
+    "properties": [{"id": "noValue", "value": ""}],
+}
+"""What a table says when nothing is there would else stand in each cell without a value, too."""
+UNCOLOURED: Json = {
+    "type": "special",
+    "options": {"match": "null+nan", "result": {"color": "transparent", "index": 0, "text": ""}},
+}
+"""A cell without a value. It would have the colour of the first step, and pairs that never met
+would be as green as those that are well."""
 
 
 def table_parts(panel: Panel, carried: Sequence[str]) -> tuple[list[Json], list[Json], Json]:
@@ -24,9 +35,11 @@ def table_parts(panel: Panel, carried: Sequence[str]) -> tuple[list[Json], list[
         "sortBy": [{"desc": True, "displayName": panel.sort_by}] if panel.sort_by else [],
     }
     if panel.matrix:
-        return matrix_overrides(panel.matrix), matrix_transformations(panel.matrix), options
+        overrides = [EMPTY_CELLS, *matrix_overrides(panel.matrix)]
+        return overrides, matrix_transformations(panel.matrix), options
     hidden = hidden_labels(panel)
-    overrides = [column_override(column, panel, carried) for column in panel.columns]
+    overrides = [EMPTY_CELLS]
+    overrides += [column_override(column, panel, carried) for column in panel.columns]
     overrides += [hidden_override(label) for label in hidden]
     return overrides, column_transformations(panel, hidden), options
 
@@ -79,7 +92,10 @@ def override(name: str, properties: Sequence[tuple[str, object]]) -> Json:
 def column_override(column: Column, panel: Panel, carried: Sequence[str]) -> Json:
     properties: list[tuple[str, object]] = []
     if column.label.startswith(VALUE):
-        properties.append(("unit", (column.unit or panel.unit).value))
+        unit = column.unit or panel.unit
+        properties.append(("unit", unit.value))
+        if (decimals := decimals_of(unit)) is not None:
+            properties.append(("decimals", decimals))
         if panel.values and column.unit is None:
             properties.append(("mappings", [words_for(panel.values)]))
     else:
@@ -145,9 +161,10 @@ def sorted_by(field: str) -> Json:
 
 def matrix_overrides(matrix: Matrix) -> list[Json]:
     """Cells are coloured by the panel's steps, the rows' names are not."""
+    properties = [*coloured("color-background"), ("mappings", [UNCOLOURED])]
     cells: Json = {
         "matcher": {"id": "byType", "options": "number"},
-        "properties": [{"id": key, "value": value} for key, value in coloured("color-background")],
+        "properties": [{"id": key, "value": value} for key, value in properties],
     }
     names = override(corner(matrix), [("unit", Unit.TEXT.value), *coloured("auto")])
     return [cells, names]

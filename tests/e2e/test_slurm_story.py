@@ -5,9 +5,7 @@ drains it and requeues the job elsewhere; the host is repaired, passes its check
 """
 
 import os
-import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,18 +13,14 @@ from typing import Any
 
 import pytest
 
-from tests.stands.service import ROOT, ServiceProcess, eventually, launch
+from tests.stands.gpu_host import FALLEN_OFF, GPU, GpuHost
+from tests.stands.service import ServiceProcess, eventually
 from tests.stands.slurm_daemons import PROGRAMS, SlurmDaemons, in_time, slurm_daemons
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer(*PROGRAMS)]
 
 NODES = tuple(f"node{number}" for number in range(4))
 BROKEN, SPARE = "node1", "node3"
-NVML = ROOT / "tests/fixtures/sources/nvml/h200_busy/tree/nvml/answers.json"
-GPU = "0000:b4:00.0"
-XID = (
-    f"NVRM: Xid (PCI:{GPU[:-2]}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
-)
 POLICY = """
 mode = "enforce"
 [limits]
@@ -47,65 +41,11 @@ PASSED = f"""
 """
 
 
-class Node:
-    """A host's agent, on a tree that has a GPU, and the real files of its ranks in `/proc`."""
-
-    def __init__(self, folder: Path, name: str, url: str) -> None:
-        self.tree = folder / "tree"
-        self.log = folder / "agent.log"
-        self._config = folder / "agent.toml"
-        information = f"proc/driver/nvidia/gpus/{GPU}/information"
-        for path, text in {
-            information: f"Model: \t\t NVIDIA H100\nBus Location: \t {GPU}\nDevice Minor: \t 0\n",
-            "proc/sys/kernel/hostname": f"{name}\n",
-            "proc/sys/kernel/random/boot_id": "0b0b0b0b-1111-2222-3333-444444444444\n",
-            "proc/stat": f"cpu  1 0 1 9 0 0 0 0 0 0\nbtime {int(time.time()) - 3600}\n",
-            "dev/kmsg": "6,1,3600000000,-;all is well\n",
-            "dev/nvidiactl": "",
-            # A machine without a part of the fabric is no host of the fleet.
-            "sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
-            "sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data": "1024\n",
-        }.items():
-            file = self.tree / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        # What a real H200 answered; its kernel's log is what changes.
-        (self.tree / "nvml").mkdir()
-        shutil.copy(NVML, self.tree / "nvml")
-        self._config.write_text(
-            f'service_url = "{url}"\nspool_dir = "{folder / "spool"}"\nlisten = ""\n'
-            "flush_seconds = 0.5\nstop_seconds = 1\n"
-            "[sources.host]\ninterval_seconds = 1\n[sources.kernel_log]\ninterval_seconds = 1\n"
-            "[sources.nvml]\ninterval_seconds = 1\n"
-        )
-
-    def start(self) -> subprocess.Popen[bytes]:
-        words = ["agent", "--config", str(self._config), "--root", str(self.tree)]
-        return launch(words, self.log)
-
-    def show(self, process: Path) -> None:
-        """A rank of Slurm's, as it is; that it holds a GPU is all that is made up."""
-        folder = self.tree / "proc" / process.name
-        (folder / "fd").mkdir(parents=True)
-        for name in ("environ", "cgroup", "stat", "status", "cmdline"):
-            (folder / name).write_bytes((process / name).read_bytes())
-        for number, device in enumerate(("nvidiactl", "nvidia-uvm", "nvidia0"), start=3):
-            (folder / "fd" / str(number)).symlink_to(f"/dev/{device}")
-
-    def hide_all(self) -> None:
-        for folder in (self.tree / "proc").glob("[0-9]*"):
-            shutil.rmtree(folder)
-
-    def kernel_says(self, text: str) -> None:
-        with (self.tree / "dev/kmsg").open("a") as file:
-            file.write(f"3,2,3600000001,-;{text}\n")
-
-
 class Site:
     """All of it, and the questions that a person asks."""
 
     def __init__(
-        self, slurm: SlurmDaemons, service: ServiceProcess, nodes: dict[str, Node]
+        self, slurm: SlurmDaemons, service: ServiceProcess, nodes: dict[str, GpuHost]
     ) -> None:
         self.slurm = slurm
         self.service = service
@@ -148,7 +88,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         nodes = {}
         for name in NODES:
             (tmp_path / name).mkdir()
-            nodes[name] = Node(tmp_path / name, name, service.url)
+            nodes[name] = GpuHost(tmp_path / name, name, service.url)
             agent = nodes[name].start()
             stack.callback(agent.wait, 60)
             stack.callback(agent.terminate)
@@ -175,7 +115,7 @@ def test_a_job_a_fault_a_verdict_a_drain_a_requeue_a_repair_and_the_way_back(sit
     eventually(lambda: site.ranks_seen(job) == ranks, "the agents see its ranks")
     assert site.holding() == []
     # The fault, and the verdict.
-    site.nodes[BROKEN].kernel_says(XID)
+    site.nodes[BROKEN].kernel_says(FALLEN_OFF)
     eventually(lambda: site.get("/v1/incidents")["items"] != [], "an incident")
     eventually(lambda: site.holding() != [], "the policy holds it")
     [incident] = site.get("/v1/incidents")["items"]

@@ -251,6 +251,28 @@ def test_a_matrix_has_rows_and_columns_in_order() -> None:
     assert steps[3][1]["sort"][0]["field"] == "rank\\peer"
 
 
+def test_a_cell_without_a_value_is_empty_and_has_no_colour() -> None:
+    """Grafana writes what an empty panel says into each of them, in the first step's colour."""
+    steps = (Step(None, Colour.FINE), Step(2, Colour.BAD))
+    matrix = Matrix(rows="rank", columns="peer")
+    found = only(panel(draw=Draw.TABLE, matrix=matrix, steps=steps, empty_text="no pairs"))
+    assert found["fieldConfig"]["defaults"]["noValue"] == "no pairs"
+    every, cells, _ = found["fieldConfig"]["overrides"]
+    assert every["matcher"] == {"id": "byRegexp", "options": "/.*/"}
+    assert every["properties"] == [{"id": "noValue", "value": ""}]
+    (mapping,) = {each["id"]: each["value"] for each in cells["properties"]}["mappings"]
+    assert mapping["options"]["match"] == "null+nan"
+    assert mapping["options"]["result"]["color"] == "transparent"
+
+
+def test_powers_of_ten_have_one_digit_behind_the_point() -> None:
+    """Grafana would write 1.9023713125e-7."""
+    assert only(panel(unit=Unit.SCIENTIFIC))["fieldConfig"]["defaults"]["decimals"] == 1
+    columns = (Column(label="Value", title="Errors", unit=Unit.SCIENTIFIC),)
+    assert overrides(only(panel(draw=Draw.TABLE, columns=columns)))["Errors"]["decimals"] == 1
+    assert "decimals" not in only(panel())["fieldConfig"]["defaults"]
+
+
 def test_limits_are_lines_across_and_lines_without_limits_have_none() -> None:
     with_limit = only(panel(steps=(Step(0.8, Colour.WARN),)))
     defaults = with_limit["fieldConfig"]["defaults"]

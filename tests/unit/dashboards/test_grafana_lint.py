@@ -143,7 +143,7 @@ def test_a_flaw_is_found(change: Callable[[dict[str, Any]], object], said: str) 
 
 def test_a_column_has_the_unit_of_its_own_query() -> None:
     def swap(dashboard: dict[str, Any]) -> None:
-        heat, _ = dashboard["panels"][2]["fieldConfig"]["overrides"]
+        _, heat, _ = dashboard["panels"][2]["fieldConfig"]["overrides"]
         heat["properties"][0]["value"] = "watt"
 
     (flaw,) = flaws(swap)
