@@ -192,13 +192,13 @@ def capture(root: Path, gear: Sequence[Gear]) -> None:
     files = {
         "devices": kernel.bodies(GET, None, False),
         "summary": kernel.bodies(RES_GET, None, False),
-    }  # noqa: FBT003
+    }
     for index, each in enumerate(gear):
         if each.refuses:
             continue
-        files[f"queue_pairs.{index}"] = kernel.bodies(QP_GET, index, False)  # noqa: FBT003
-        files[f"memory_regions.{index}"] = kernel.bodies(MR_GET, index, False)  # noqa: FBT003
-        files[f"counters.{index}"] = kernel.bodies(STAT_GET, index, True)  # noqa: FBT003
+        files[f"queue_pairs.{index}"] = kernel.bodies(QP_GET, index, False)
+        files[f"memory_regions.{index}"] = kernel.bodies(MR_GET, index, False)
+        files[f"counters.{index}"] = kernel.bodies(STAT_GET, index, True)
     (root / "rdma").mkdir(parents=True, exist_ok=True)
     for name, bodies in files.items():
         lines = "".join(f"{body.hex()}\n" for body in bodies)
