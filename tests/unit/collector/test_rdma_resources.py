@@ -110,8 +110,10 @@ def test_bounds_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     write_host(tmp_path, first, Gear("mlx5_1", [CORE]), jobs={ANA: "41", BO: "42"})
     readings = read(tmp_path)
     assert found(readings, "left_out") == {
-        ("devices",): 1, ("users",): 1,
-        ("counters",): 2, ("cgroups",): 0,
+        ("devices",): 1,
+        ("users",): 1,
+        ("counters",): 2,
+        ("cgroups",): 0,
     }
     assert len(found(readings, "bound_counter_total")) == 1
     assert found(readings, "sole_tenant_info") == {}, "someone who was left out may be a tenant"
