@@ -34,7 +34,14 @@ IDLE = Cluster(TOPOLOGY, ())
 def play(fault: Fault | None, place: Place, mesh: ProbeMesh | None, strength: float) -> Window:
     """The last window of an idle cluster."""
     struck = () if fault is None else (Injection(fault, place, 1.0, SECONDS + 1, strength),)
-    scenario = Scenario(cluster=CLUSTER, jobs=(), injections=struck, seconds=SECONDS)
+    scenario = Scenario(
+        cluster=CLUSTER,
+        jobs=(),
+        injections=struck,
+        seconds=SECONDS,
+        # Memory holds 64 readings of a series: those of a window and more.
+        tick_seconds=2.5,
+    )
     simulation = Simulation(scenario)
     windows = DirectWindows(simulation.topology, scenario.start_unix_ns)
     reporter = Reporter(
