@@ -158,12 +158,11 @@ class RdmaKernel(FakeKernel):
             raise OSError(gear.refuses, "as it was told")
         if command == PORT_GET:
             return [handle(index, gear) + u32(3, 1) + u8(12, 4) + u8(13, 5)]
-        table, entries = {
-            QP_GET: (19, gear.pairs),
-            MR_GET: (40, gear.regions),
-            STAT_GET: (77, gear.bound),
+        table, said = {
+            QP_GET: (19, [each.said() for each in gear.pairs]),
+            MR_GET: (40, [each.said() for each in gear.regions]),
+            STAT_GET: (77, [each.said() for each in gear.bound]),
         }[command]
-        said = [entry.said() for entry in entries]
         parts = [said[at : at + ENTRIES_AT_ONCE] for at in range(0, len(said), ENTRIES_AT_ONCE)]
         return [handle(index, gear) + put(table, b"".join(part)) for part in parts]
 
