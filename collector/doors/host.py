@@ -41,6 +41,8 @@ from collector.doors.nvml import LiveNvml, Nvml, ReplayedNvml
 from collector.doors.probes import LiveProber, Prober, ReplayedProber
 from collector.doors.probes import Plan as ProbePlan
 from collector.doors.ras import ask_status
+from collector.doors.rdma_netlink import Question, RdmaNetlink
+from collector.doors.rdma_netlink import parse_recorded as parse_recorded_rdma
 from collector.doors.sockets import (
     Datagram,
     DatagramSocket,
@@ -50,6 +52,8 @@ from collector.doors.sockets import (
     parse_ethtool_stats,
 )
 from collector.doors.udp import Packet, UdpSocket, parse_recorded, split_address
+from collector.doors.virtual_functions import VirtualFunction, ask_functions, parse_functions
+from collector.doors.virtual_functions import parse_recorded as parse_recorded_functions
 from collector.parsing.transceiver import Page
 from collector.switches.gnmi.model import Connection as GnmiConnection
 from collector.switches.gnmi.model import Target as GnmiTarget
@@ -85,7 +89,9 @@ NVIDIA_DRIVER = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")
 that a host without GPUs never loads the library."""
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
-_NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
+_NOT_SUPPORTED = frozenset(
+    {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EPROTONOSUPPORT}
+)
 # Nothing below a root should be a pipe; if something is, opening it must not hang the agent.
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -427,6 +433,35 @@ class Host:
                 detail = "the capture has none: Operation not supported"
                 raise HostError(UnreadReason.NOT_SUPPORTED, path, detail) from error
             raise
+
+    # RDMA resources and virtual functions ------------------------------------------------------
+
+    def rdma(self, question: Question, device: int | None = None) -> Sequence[bytes]:
+        """Messages of the kernel's answer about RDMA devices, or about one by its index.
+
+        On a captured tree the file `rdma/<question>`, with `.<index>` for one device.
+        """
+        path = f"rdma/{question}" + ("" if device is None else f".{device}")
+        try:
+            if not self._is_live:
+                text = self.read(path, RECORDING_BYTES_MAX)
+                return parse_recorded_rdma(text.decode("utf-8", "replace"))
+            self._raise_if_refused(path)
+            return RdmaNetlink().ask(question, device)
+        except OSError as error:
+            raise self._refuse(path, error) from error
+
+    def virtual_functions(self, interface: str) -> Sequence[VirtualFunction]:
+        """Those of an interface; on a captured tree `functions/<interface>`."""
+        path = f"functions/{interface}"
+        try:
+            if not self._is_live:
+                text = self.read(path).decode("utf-8", "replace")
+                return parse_functions(parse_recorded_functions(text))
+            self._raise_if_refused(path)
+            return parse_functions(ask_functions(interface))
+        except OSError as error:
+            raise self._refuse(path, error) from error
 
     # Links -----------------------------------------------------------------------------------
 

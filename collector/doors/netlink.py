@@ -137,12 +137,16 @@ def split_messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def has_ended(data: bytes) -> bool:
-    """Whether an answer to a question ends with this datagram; OSError if it was refused."""
+    """Whether an answer to a question ends with this datagram; OSError if it was refused.
+
+    A list that fails on its way, or at once, ends as others do, with the error's number in its end.
+    """
     for kind, body in split_messages(data):
-        if kind == ERROR:
-            (code,) = struct.unpack_from("=i", body) if len(body) >= NUMBER.size else (-errno.EIO,)
-            raise OSError(-code, os.strerror(-code))
-        if kind == DONE:
+        if kind in {ERROR, DONE}:
+            unsaid = -errno.EIO if kind == ERROR else 0
+            (code,) = struct.unpack_from("=i", body) if len(body) >= NUMBER.size else (unsaid,)
+            if kind == ERROR or code < 0:
+                raise OSError(-code, os.strerror(-code))
             return True
     return False
 

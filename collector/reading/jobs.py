@@ -19,6 +19,7 @@ import msgspec
 from collector.contract.errors import HostError
 from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
+from collector.reading.cgroups import parse_place, read_cgroups
 from collector.reading.sysfs import list_or_nothing
 
 TEXT_CHARACTERS_MAX = 128
@@ -27,8 +28,6 @@ RANK_DIGITS_MAX = 9
 """A rank has six at most; longer digits are no rank."""
 CLOCK_TICKS_PER_SECOND = 100
 """USER_HZ: what `/proc/<pid>/stat` counts in. 100 on every architecture that has GPUs."""
-CGROUP_LINES_MAX = 32
-"""cgroup v1 has a line per controller, about 14; v2 has one."""
 
 LINKS_PER_SEARCH = 4000
 """Open files that one search looks at: 2 microseconds each. The rest waits for the next search."""
@@ -97,10 +96,6 @@ _NO_RUN_ID = frozenset({"", "none", "None"})
 _OPERATOR_POD = re.compile(r"(.+?)-(?:master|worker|node|launcher|chief|leader)(?:-\d+)+")
 """`<job>-worker-3` (Kubeflow's PyTorchJob), `<job>-node-0-3` (Trainer and JobSet)."""
 _INNER_PIDS = re.compile(rb"^NSpid:((?:[ \t]+[0-9]{1,10})+)$", re.MULTILINE)
-_SLURM_CGROUP = re.compile(r"slurm.*/job_(\d{1,12})(?:/|$)")
-_POD_CGROUP = re.compile(
-    r"kubepods.*pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![0-9a-f])"
-)
 
 
 class ProcessStat(msgspec.Struct, frozen=True, gc=False):
@@ -131,6 +126,10 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     pod: str = ""
     """Its name, or else its uid."""
     namespace: str = ""
+    container: str = ""
+    """The beginning of its id, as container runtimes print it; by its cgroup alone."""
+    step: str = ""
+    """Of a Slurm job, by the cgroup: a number, `batch`, `extern` or `interactive`."""
     command: str = ""
     """The kernel's short name for it, 15 characters: never the arguments, which hold secrets."""
     start_ns: int = 0
@@ -146,29 +145,30 @@ def read_process(host: Host, pid: int, job_variables: Sequence[str] = ()) -> Pro
     if stat is None:
         return None
     variables = read_environment(host, pid, _NAMED.union(job_variables))
-    cgroups = "\n".join(path for _, path in read_cgroups(host, pid))
-    slurm, pod_uid = _SLURM_CGROUP.search(cgroups), _POD_CGROUP.search(cgroups)
+    place = parse_place(path for _, path in read_cgroups(host, pid))
     scheduler = ""
-    if slurm or "SLURM_JOB_ID" in variables or "SLURM_JOBID" in variables:
+    if place.slurm_job or "SLURM_JOB_ID" in variables or "SLURM_JOBID" in variables:
         scheduler = "slurm"
-    elif pod_uid or "KUBERNETES_SERVICE_HOST" in variables:
+    elif place.pod_uid or "KUBERNETES_SERVICE_HOST" in variables:
         scheduler = "kubernetes"
         variables = read_pod_labels(host, pid) | variables
-    pod = find_pod(variables, host.name) or (pod_uid[1].replace("_", "-") if pod_uid else "")
+    pod = find_pod(variables, host.name) or place.pod_uid
     custom = next(
         (variables[name] for name in (*job_variables, _JOB_VARIABLE) if variables.get(name)), ""
     )
     rank, local_rank, world_size = find_rank(variables)
     return ProcessFacts(
         pid=pid,
-        job=custom or find_job(variables, scheduler, slurm[1] if slurm else ""),
+        job=custom or find_job(variables, scheduler, place.slurm_job),
         rank=rank,
         local_rank=local_rank,
         world_size=world_size,
         user=find_user(host, pid, variables.get("SLURM_JOB_USER", "")),
         scheduler=scheduler,
+        step=place.slurm_step,
         pod=pod,
         namespace=variables.get("POD_NAMESPACE", "") if pod else "",
+        container=place.container,
         command=stat.command,
         start_ns=find_start(host, stat.start_ticks),
         start_ticks=stat.start_ticks,
@@ -328,22 +328,6 @@ def parse_pod_labels(text: str) -> dict[str, str]:
         key, equals, value = line.partition("=")
         if equals and key in _JOB_LABELS and value.startswith('"') and value.endswith('"'):
             found[key] = printable(value[1:-1])
-    return found
-
-
-def read_cgroups(host: Host, pid: int) -> list[tuple[str, str]]:
-    """The process' cgroups: controllers joined by commas (empty for version 2), and the path."""
-    try:
-        text = host.read(f"proc/{pid}/cgroup").decode("utf-8", "replace")
-    except HostError:
-        return []
-    found = []
-    for line in text.splitlines()[:CGROUP_LINES_MAX]:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        # `/..` is what a process sees of cgroups outside its own namespace: no path of ours.
-        if path.startswith("/") and "/.." not in path and path.isprintable():
-            found.append((controllers, path))
     return found
 
 

@@ -19,6 +19,7 @@ from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
+from collector.reading.cgroups import ROOTS, ROOTS_V1, folders_above, path_below, read_cgroups
 from collector.reading.jobs import (
     CLOCK_TICKS_PER_SECOND,
     GpuProcess,
@@ -28,7 +29,6 @@ from collector.reading.jobs import (
     choose_gpus,
     has_gpus,
     printable,
-    read_cgroups,
     read_process,
     read_stat,
 )
@@ -39,8 +39,6 @@ UNINTERRUPTIBLE_SECONDS = 10
 read from a busy file system takes seconds; a driver or an NFS server that hangs takes for ever."""
 CGROUPS_MAX = 64
 """Cgroups that are read: sixteen processes, each with four above its own."""
-CGROUP_DEPTH_MAX = 12
-"""Of a process' cgroup below the root. Slurm has six, Kubernetes five."""
 DISCOVER_SECONDS = 60
 """How long the choice of cgroups is believed; a new process is seen at once."""
 MICROSECONDS, NANOSECONDS = 1_000_000, 1_000_000_000
@@ -99,8 +97,6 @@ STATES = {
 STATE_NAMES = tuple(dict.fromkeys(STATES.values()))
 SLICES = ("system.slice", "user.slice", "machine.slice", "kubepods.slice", "kubepods", "slurm")
 """Cgroups of the first level that quotas are put on, besides those of GPU processes."""
-CGROUP_ROOTS = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
-CGROUP_V1_ROOTS = ("sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpu")
 CGROUP = {
     # The kernel's name (v2, or else v1) and how many of its unit make one of ours.
     "nr_periods": ("fabric_host_cgroup_cpu_periods_total", 1),
@@ -265,9 +261,9 @@ class HostStalls:
         chosen: dict[str, None] = {}
         for pid in self._watched:
             for controllers, path in read_cgroups(host, pid):
-                for folder in folders_above(controllers, path):
+                for folder in folders_above("cpu", controllers, path):
                     chosen.setdefault(folder)
-        for root in (*CGROUP_ROOTS, *CGROUP_V1_ROOTS):
+        for root in (*ROOTS, *ROOTS_V1["cpu"]):
             for name in SLICES:
                 chosen.setdefault(f"{root}/{name}")
         there = [folder for folder in chosen if host.exists(f"{folder}/cpu.stat")]
@@ -484,22 +480,7 @@ def parse_numbers_by_name(text: bytes) -> dict[str, int]:
     return {name.decode("ascii"): int(number) for name, number in lines}
 
 
-def folders_above(controllers: str, path: str) -> Iterator[str]:
-    """The folders of a process' cgroup and of all above it, below each root it may be under.
-
-    >>> list(folders_above("", "/a/b"))[:2]
-    ['sys/fs/cgroup/a/b', 'sys/fs/cgroup/a']
-    """
-    if controllers and "cpu" not in controllers.split(","):
-        return
-    parts = [part for part in path.split("/") if part][:CGROUP_DEPTH_MAX]
-    for root in CGROUP_V1_ROOTS if controllers else CGROUP_ROOTS:
-        for end in range(len(parts), 0, -1):
-            yield "/".join((root, *parts[:end]))
-
-
 def cgroup_series(folder: str) -> dict[str, Series]:
     """The series of one cgroup by the kernel's name; the label is its path below the root."""
-    roots = sorted((*CGROUP_ROOTS, *CGROUP_V1_ROOTS), key=len, reverse=True)
-    path = next(folder.removeprefix(root) for root in roots if folder.startswith(f"{root}/"))
+    path = path_below("cpu", folder)
     return {key: Series(metric, {"cgroup": path}) for key, (metric, _) in CGROUP.items()}

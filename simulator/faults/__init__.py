@@ -18,15 +18,21 @@ from simulator.faults.model import Fault
 
 SUPPORT = frozenset({"model", "places"})
 """Modules of this folder that are no faults."""
+BEFORE_JOBS = frozenset({"grey_link"})
+"""Faults that strike where no job runs. Nothing but probes shows them, which are off unless asked
+for: scoreboards, which score what costs a job, do not draw these."""
 
 
 def discover(extra: Path | None = None) -> dict[str, Fault]:
-    """Every fault of this folder and of ``extra``, by name. Raises ContractError with the file."""
-    found: dict[str, Fault] = {}
-    for module_info in pkgutil.iter_modules(__path__):
-        if module_info.name not in SUPPORT:
-            module = importlib.import_module(f"{__name__}.{module_info.name}")
-            found[module_info.name] = _fault_of(module, module_info.name)
+    """Every fault of this folder and of ``extra``, by name. Raises ContractError with the file.
+
+    Without those before jobs: `before_jobs` has them.
+    """
+    found = {
+        module_info.name: _own(module_info.name)
+        for module_info in pkgutil.iter_modules(__path__)
+        if module_info.name not in SUPPORT | BEFORE_JOBS
+    }
     for file in sorted(extra.glob("*.py")) if extra else ():
         if file.stem.startswith("_"):
             continue
@@ -34,6 +40,15 @@ def discover(extra: Path | None = None) -> dict[str, Fault]:
             raise ContractError(f"{file}: there is a fault {file.stem} already; rename the file")
         found[file.stem] = _fault_of(_load(file), file.stem)
     return dict(sorted(found.items()))
+
+
+def before_jobs() -> dict[str, Fault]:
+    """The faults of BEFORE_JOBS, by name."""
+    return {name: _own(name) for name in sorted(BEFORE_JOBS)}
+
+
+def _own(name: str) -> Fault:
+    return _fault_of(importlib.import_module(f"{__name__}.{name}"), name)
 
 
 def _load(file: Path) -> ModuleType:

@@ -25,7 +25,7 @@ OTHER_SOURCES = (
     *("bursts", "clock", "configuration", "dcgm", "disks", "ethtool", "flight_recorder", "gds"),
     *("gnmi", "host", "ib_sysfs", "ibdiagnet", "kernel_log", "kineto", "links", "lldp", "mlxlink"),
     *("modules", "mounts", "nccl_debug", "nccl_inspector", "nccl_ras", "nccl_tests", "netdev"),
-    *("nvml", "opensm", "probes", "sflow", "steps"),
+    *("nvml", "opensm", "probes", "rdma_resources", "sflow", "sriov", "steps"),
 )
 """All sources of an agent that ask no switches, or stream from them: a poller has them off."""
 

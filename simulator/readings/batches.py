@@ -34,6 +34,7 @@ from simulator.readings.links import LinkSection
 from simulator.readings.machines import GpuSection, HostSection, XidSection
 from simulator.readings.mounts import MountSection
 from simulator.readings.poller import Poller, PollerSpec
+from simulator.readings.probes import ProbeMesh, ProbeSection
 from simulator.readings.processes import ProcessSection
 from simulator.readings.ranks import Ranks
 from simulator.readings.ras import RasSection
@@ -99,10 +100,12 @@ class Reporter:
         flush_ticks: int = 1,
         poller: PollerSpec | None = DEFAULT_POLLER,
         wanted: Container[str] = EVERY,
+        probes: ProbeMesh | None = None,
     ) -> None:
         """``flush_ticks``: snapshots of one batch; ``poller`` polls the switches, None for none.
 
         ``wanted``: metrics whose samples are reported, for a reader that takes no others.
+        ``probes``: agents probe each other; as in production they do not unless they are told to.
         """
         self._topology = topology
         self._cluster = cluster
@@ -137,6 +140,7 @@ class Reporter:
             RasSection(topology),
             self._collectives,
             self._steps,
+            *([ProbeSection(topology, probes, seed)] if probes is not None else []),
         )
         self._poller: Poller | None = None
         if poller is not None:

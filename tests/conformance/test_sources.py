@@ -37,8 +37,8 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures/sources"
 CASES = sorted(path for path in FIXTURES.glob("*/*") if has_tree(path))
 SOURCES = discover()
 GOLDEN_TARGETS = {
-    *("baseline", "collective", "disk", "gds", "gpu", "host", "mount", "nic", "port", "setting"),
-    "step",
+    *("baseline", "collective", "disk", "function", "gds", "gpu", "host", "mount", "nic", "port"),
+    *("rdma", "setting", "step"),
 }
 """What sources measure; of the other targets the service makes a part or all."""
 MADE_BY_THE_SERVICE = {health_series.STATE, health_series.RISK, CONTRADICTION}

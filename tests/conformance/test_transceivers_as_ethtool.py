@@ -9,7 +9,6 @@ CMIS modules by the lane's number where the document has a bit a lane.
 
 import random
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +17,13 @@ import pytest
 
 from collector.parsing.transceiver.model import LEVELS, Module
 from tests.doubles.ethtool_kernel import FakeKernel
+from tests.doubles.netlink_shim import compile_shim
 from tests.doubles.transceivers import Plugged, copper, qsfp28, qsfp_dd, sfp28
 from tests.tools import peers
 from tests.unit.collector.test_transceiver import read_module
 
 pytestmark = pytest.mark.peer("ethtool")
 
-SHIM = Path(__file__).resolve().parent.parent / "doubles/netlink_shim.c"
 SECONDS_MAX = 30
 CLOSE = 0.0051
 """Half of the last digit that ethtool prints of dBm and degrees, and its rounding."""
@@ -32,12 +31,7 @@ CLOSE = 0.0051
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler for the shim")
-    made = tmp_path_factory.mktemp("shim") / "shim.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", made, SHIM, "-ldl"], check=True)
-    return made
+    return compile_shim(tmp_path_factory.mktemp("shim"))
 
 
 def ask(shim: Path, kernel: FakeKernel, *words: str) -> dict[str, str]:

@@ -37,6 +37,11 @@ SERIES_KEPT_MAX = 4_000_000
 cache is cleared."""
 SERIES_ASKED_MAX = 5_000
 """New series that are queried one by one; of more, all names of the metrics are read."""
+SPLITS_MAX = 2_048
+"""Values of the label that one metric is split by, in one window: each is a matrix of its own, and
+probes have one for each rail of each host that is probed. 256 hosts of eight rails fit. Of more,
+the first in alphabetical order are taken, so that what belongs together stays together; the others
+are left out and noted in the quarantine."""
 
 SAMPLES_SQL = """
     SELECT metric, series, min(time_ms) AS first_ms, max(time_ms) AS last_ms,
@@ -379,6 +384,16 @@ class Known:
         return *codes, line
 
 
+def fitting(reading: Ints, readings: Sequence[ReadingName], most: int) -> Flags:
+    """Which series are of the first ``most`` labels that a metric was split by; -1 fits always."""
+    codes = np.unique(reading[reading >= 0])
+    if len(codes) <= most:
+        return np.ones(len(reading), dtype=bool)
+    ordered = sorted(codes.tolist(), key=lambda code: readings[code].label)
+    left_out: Flags = np.isin(reading, ordered[most:])
+    return ~left_out
+
+
 class GridReader:
     """One a service: it caches the meaning of series, aliases too. For one thread at a time."""
 
@@ -420,6 +435,11 @@ class GridReader:
         for name, rows in found:
             _, reading, key, line = known.find(samples.series[rows])
             ours = reading >= 0
+            split = known.names[name].choice.split
+            if split and not (fits := fitting(reading, known.readings, SPLITS_MAX)).all():
+                ours &= fits
+                why = f"{name}: more values of {split} than SPLITS_MAX = {SPLITS_MAX}"
+                self._store.quarantine.put(ROAD, why, known.readings[reading[~fits][0]].name)
             parts.append(
                 Part(
                     metric=name,

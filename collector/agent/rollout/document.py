@@ -66,6 +66,7 @@ OF_SOURCE: Final[Mapping[str, frozenset[str]]] = {
     "opensm": frozenset(),
     # It sends to addresses of other hosts, and answers them.
     "probes": frozenset({"flows"}),
+    "rdma_resources": frozenset({SWITCHED, "queue_pairs_max"}),
     # It listens to the network, and reads a file that the agent's own file names.
     "sflow": frozenset({"busy_ratio", "counters"}),
     "snmp": frozenset(
@@ -74,6 +75,7 @@ OF_SOURCE: Final[Mapping[str, frozenset[str]]] = {
             *("include", "exclude", "names_every", "neighbours_every", "sensors_every"),
         }
     ),
+    "sriov": frozenset({SWITCHED}),
     "steps": frozenset({SWITCHED, "history_seconds"}),
 }
 """What may come from the service, by source, beside `OF_EVERY_SOURCE`."""

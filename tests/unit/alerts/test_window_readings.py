@@ -4,9 +4,11 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
+
 import alerts
 from api.jobs.correlate import things
-from api.jobs.correlate.readings import all_names
+from api.jobs.correlate.readings import ReadingName, all_names, fitting
 from collector.contract.catalog import load_catalog
 
 THINGS = ("port", "nic", "gpu", "host")
@@ -57,3 +59,17 @@ def test_a_sampled_counter_is_of_its_port_or_of_its_interface() -> None:
     keys = things.PORTS.keys, things.NICS.keys
     assert [port.key(one, keys[0]) for one in (rdma, plain)] == [("node0", "mlx5_0", "1"), None]
     assert [nic.key(one, keys[1]) for one in (rdma, plain)] == [None, ("node0", "eth2")]
+
+
+def test_labels_that_a_metric_is_split_by_have_a_bound_and_the_same_ones_stay() -> None:
+    """Two metrics that learned their labels in another order keep the same labels."""
+    labels = ["node2/rail0", "node0/rail0", "node1/rail0"]
+    sent = [ReadingName(f"probe_sent_total:{label}", is_max=False, label=label) for label in labels]
+    lost = [
+        ReadingName(f"probe_lost_total:{label}", is_max=False, label=label)
+        for label in reversed(labels)
+    ]
+    rows = np.array([0, 1, 2, 0, -1])
+    assert fitting(rows, sent, 2).tolist() == [False, True, True, False, True]
+    assert fitting(rows, lost, 2).tolist() == [True, True, False, True, True]
+    assert fitting(rows, sent, 3).all()
