@@ -23,6 +23,7 @@ OTHER_CHECKS = (
     "asymmetric_paths",
     "nvlink_domains",
     "path_mtu",
+    "partitions",
 )
 """Origins of findings besides the folder of checks."""
 

@@ -45,6 +45,9 @@ PORT_LANES = "port_lanes"
 ROCE_V2_GIDS = "roce_v2_gid_indexes"
 OTHER_TRAFFIC = "other_traffic_share"
 FLOW_STEERING = "flow_steering_mode"
+PARTITIONS = "partitions"
+"""The port's keys by index, as `collector.audit.partitions` writes them. Compared within a job, not
+between like hosts: tenants have partitions of their own."""
 
 TRUST = "qos_trust"
 PFC = "pfc_priorities"

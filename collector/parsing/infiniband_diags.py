@@ -416,3 +416,21 @@ def name_nodes(descriptions: dict[str, str], given: dict[str, str]) -> dict[str,
         guid: next((name for name in wanted if counts[name] == 1), guid)
         for guid, wanted in choices.items()
     }
+
+
+# smpquery pkeys ---------------------------------------------------------------------------------
+
+_KEYS = re.compile(r" {0,4}([0-9]{1,5}):((?: 0x[0-9a-f]{4}){1,32})", re.IGNORECASE)
+_CAPACITY = re.compile(r"([0-9]{1,5}) pkeys capacity for this port")
+
+
+def parse_keys(text: bytes) -> dict[int, int] | None:
+    """A port's table of keys by index, zeros included; None unless it is there as a whole."""
+    table: dict[int, int] = {}
+    for line in whole_lines(text):
+        if row := _KEYS.fullmatch(line.rstrip()):
+            for index, word in enumerate(row[2].split(), start=int(row[1])):
+                table[index] = int(word, 16)
+        elif end := _CAPACITY.fullmatch(line.strip()):
+            return table if sorted(table) == list(range(int(end[1]))) else None
+    return None

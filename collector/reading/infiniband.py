@@ -280,6 +280,11 @@ class Fabric:
         """The GUID of the node that has this port; on switches they are the same."""
         return self._facts.of_port.get(port_guid, port_guid)
 
+    def is_hca(self, port_guid: str) -> bool:
+        """Whether a port is known to be an HCA's."""
+        known = self._facts.by_guid.get(self.node_guid(port_guid))
+        return known is not None and known.kind == "Ca"
+
     def _is_switch(self, guid: str, line: PortLine) -> bool:
         if line.kind:
             return line.kind == "SW"

@@ -40,6 +40,7 @@ from collector.reading.infiniband import (
     ask_switch,
     read_counter,
 )
+from collector.reading.partitions import Partitions
 from collector.reading.subnet_manager import Managers
 from collector.reading.ufm import Ufm
 from collector.reading.ufm_rest import UfmRest
@@ -108,6 +109,8 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     """What programs get besides this agent's environment."""
     virtual_lanes: bool = False
     """Ask some of the ports that wait longest which virtual lanes wait: a process for each."""
+    partitions: bool = False
+    """Ask HCAs' ports which partitions they are in: a process for each, a few at every read."""
     ufm_url: str = ""
     """UFM's page, such as http://ufm:9001/metrics; where it is set, no programs are run."""
     ufm_rest: str = ""
@@ -212,6 +215,7 @@ class Poller:
         self.fabric = Fabric(hcas=settings.hcas, topology_seconds=settings.topology_seconds)
         self.managers = Managers(through)
         self._has_lanes = settings.virtual_lanes
+        self._partitions = Partitions() if settings.partitions else None
         self._silent: set[str] = set()
         self._restored: dict[str, tuple[int, float]] = {}
         labels = {"through": through}
@@ -240,6 +244,9 @@ class Poller:
                 yield from read_switch(answer, time_ns)
             for port in answer.node.ports.values():
                 yield from self._read_port(answer, port, time_ns)
+        if self._partitions:
+            # With the time that all else has left.
+            yield from self._partitions.read(programs, self.fabric, names, time_ns)
 
     def _name_of(self, port_guid: str) -> str:
         return self.fabric.peer_name(self.fabric.node_guid(port_guid), "")

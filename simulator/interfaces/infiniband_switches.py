@@ -91,14 +91,14 @@ def ticks_at(wait_ns: Counts, bits_per_second: Floats | float) -> Floats:
 
 
 class InfinibandReadings:
-    """Counters and states of all switch ports, from one snapshot to the next.
+    """Counters and states of all switch ports, or of ``ports``, from one snapshot to the next.
 
     It keeps ticks: they are counted at the rate that a link had while it waited, and a link that
     comes up with fewer lanes must not lower the count.
     """
 
-    def __init__(self, topology: Topology) -> None:
-        self._readings = Readings(topology)
+    def __init__(self, topology: Topology, ports: Ports | None = None) -> None:
+        self._readings = Readings(topology, ports)
         self.ports = self._readings.ports
         self._wait_ns: Counts = np.zeros(len(self.ports.out), dtype=np.int64)
         self._ticks: Floats = np.zeros(len(self.ports.out))

@@ -105,15 +105,29 @@ class Ports:
         return range(int(self._starts[switch]), int(self._starts[switch + 1]))
 
 
+class HcaPorts(Ports):
+    """The ports of all NICs, one for each, as a fabric that is asked for them shows them.
+
+    ``switch`` is the leaf at the other end; `of_switch` has no meaning here.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        nics = np.arange(topology.nics, dtype=np.int32)
+        self.out = np.asarray(topology.up(nics), dtype=np.int32)
+        self.back = np.asarray(topology.down(nics), dtype=np.int32)
+        self.switch = topology.source_switch[self.back]
+        self.number = np.ones(topology.nics, dtype=np.int32)
+
+
 class Readings:
-    """Readings of all switch ports, from one snapshot to the next.
+    """Readings of all switch ports, or of ``ports``, from one snapshot to the next.
 
     It keeps the last ones for one reason: received bytes are a difference of two counters, one of
     them random, and could fall by a packet; a real counter never does.
     """
 
-    def __init__(self, topology: Topology) -> None:
-        self.ports = Ports(topology)
+    def __init__(self, topology: Topology, ports: Ports | None = None) -> None:
+        self.ports = Ports(topology) if ports is None else ports
         self.values: Counts = np.zeros((len(Reading), len(self.ports.out)), dtype=np.int64)
 
     def update(self, snapshot: Snapshot) -> Counts:

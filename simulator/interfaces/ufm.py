@@ -14,6 +14,7 @@ own programs: no length of a tick (so no time that ports waited), no chip, no re
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from collector.contract.units import NS
 from simulator.interfaces.infiniband_diags import EXTENDED
 from simulator.interfaces.infiniband_switches import InfinibandReadings, PortStates
 from simulator.interfaces.snmp import replace_file
+from simulator.interfaces.switch_tables import HcaPorts
 from simulator.snapshot import Counts, Snapshot
 from simulator.topology.model import Bools, Topology
 
@@ -54,9 +56,11 @@ def unix_ns(snapshot: Snapshot) -> int:
 class UfmAnswers:
     """UFM's answers about a fabric, from one snapshot to the next."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, *, hcas: bool = False) -> None:
+        """``hcas``: counters of HCAs' ports too, for a reader that is set to ask for them."""
         self._topology = topology
         self._readings = InfinibandReadings(topology)
+        self._of_hcas = InfinibandReadings(topology, HcaPorts(topology)) if hcas else None
         self._was_up: Bools = np.ones(len(self._readings.ports.out), dtype=np.bool_)
         self._events: list[dict[str, Any]] = []
         self._event_id = 0
@@ -75,7 +79,10 @@ class UfmAnswers:
             f"{REST}/ufmRestV3/{path}": json.dumps(answer).encode()
             for path, answer in answers.items()
         }
-        return pages | {PAGE: self._counters(states, counters, snapshot).encode()}
+        lines = self._counters(states, counters, snapshot)
+        if self._of_hcas is not None:
+            lines += self._hca_counters(*self._of_hcas.update(snapshot), snapshot)
+        return pages | {PAGE: ("\n".join(lines) + "\n").encode()}
 
     # REST ----------------------------------------------------------------------------------------
 
@@ -182,7 +189,9 @@ class UfmAnswers:
 
     # Counters ------------------------------------------------------------------------------------
 
-    def _counters(self, states: PortStates, counters: dict[str, Counts], snapshot: Snapshot) -> str:
+    def _counters(
+        self, states: PortStates, counters: dict[str, Counts], snapshot: Snapshot
+    ) -> list[str]:
         """UFM Telemetry's CSV: a line for each port of a switch that answers."""
         ports, topology = self._readings.ports, self._topology
         matrix = np.column_stack([counters[name] for name in EXTENDED]).tolist()
@@ -196,7 +205,18 @@ class UfmAnswers:
                 f"{topology.switches[switch].name},2,"
             )
             lines.append(place + ",".join(map(str, matrix[position])))
-        return "\n".join(lines) + "\n"
+        return lines
+
+    def _hca_counters(
+        self, states: PortStates, counters: dict[str, Counts], snapshot: Snapshot
+    ) -> Iterator[str]:
+        """Lines for the HCAs that the fabric reaches: not those whose cable is down."""
+        topology, stamp = self._topology, unix_ns(snapshot) // 1_000
+        matrix = np.column_stack([counters[name] for name in EXTENDED]).tolist()
+        for nic in np.flatnonzero(states.is_up & states.is_found).tolist():
+            host, device = topology.host_name(topology.host_of_nic(nic)), topology.device_name(nic)
+            place = f"{stamp},0x{topology.nic_guid(nic):016x},1,{host} {device},1,"
+            yield place + ",".join(map(str, matrix[nic]))
 
 
 class UfmTree:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.fleet.audit.facts import read_nvlink_domains
+from api.fleet.audit.facts import read_nvlink_domains, read_port_partitions
 from collector.agent.audit_cli import lines_of
 from collector.agent.exposition import missing_series
 from collector.audit.facts import Fact, Facts
@@ -257,3 +257,37 @@ def test_each_gpus_latest_nvlink_domain_is_read_back(service: InProcess) -> None
         "rack-1": {"0": "aaaa clique 7", "1": "aaaa clique 7"},
         "rack-2": {"0": "bbbb clique 7", "1": "bbbb clique 7"},
     }
+
+
+def test_a_host_outside_its_job_s_partition_is_named(service: InProcess, clock: Clock) -> None:
+    hosts = [f"ib-{number}" for number in range(6)]
+    ranks = [{"rank": number, "host": host} for number, host in enumerate(hosts)]
+    document = {"id": "tenant", "started_at": "2026-01-01T00:00:00Z", "ranks": ranks}
+    answer = service.client.post("/v1/jobs", json=document)
+    assert answer.status_code == 201, answer.text
+    for host in hosts:
+        table = "0:0x7fff" if host == "ib-2" else "0:0x7fff 1:0x8001"
+        facts = [
+            Fact("mlx5_0", setting, value)
+            for setting, value in {
+                "kind": "rdma",
+                "link_layer": "InfiniBand",
+                "port_state": "active",
+                "partitions": table,
+            }.items()
+        ]
+        send(service, host, samples_of(facts, 60 + clock.now - NOW), 200)
+    (item,) = ask(service, clock, check="partitions")["items"]
+    assert (item["host"], item["device"], item["severity"]) == ("ib-2", "mlx5_0", "warning")
+
+
+def test_the_latest_partitions_of_ports_are_read_back(service: InProcess) -> None:
+    def told(partitions: str, seconds: float, sequence: int) -> None:
+        labels = {"host": "far", "device": "mlx5_0", "port": "1", "method": "ib"}
+        series = Series("fabric_port_partitions_info", {**labels, "partitions": partitions})
+        send(service, "poller", [Sample(series, 1, int((NOW + seconds) * 1e9))], sequence)
+
+    told("0:0x7fff 1:0x8001", 0, 300)
+    told("0:0x7fff", 10, 301)
+    found = read_port_partitions(service.store, dt.datetime.fromtimestamp(NOW + 60, dt.UTC))
+    assert found == {("far", "mlx5_0"): "0:0x7fff"}

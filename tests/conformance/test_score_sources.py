@@ -73,6 +73,13 @@ def test_ufm_s_pages_show_a_link_that_flaps(tmp_path: Path) -> None:
     assert seen("link_flap", "ufm", tmp_path).is_found
 
 
+def test_ufm_that_is_asked_for_hcas_shows_damage_at_a_nic(tmp_path: Path) -> None:
+    """On a cable that damages what the NIC receives no port of a switch counts anything."""
+    outcome = seen("bad_cable", "ufm_hcas", tmp_path)
+    assert "symbol_errors_total" in outcome.shows
+    assert outcome.is_found, outcome.run.sayings
+
+
 @pytest.mark.parametrize("source", list(SOURCES))
 def test_a_healthy_job_behind_switches_alone_accuses_none(source: str, tmp_path: Path) -> None:
     scenario = replace(healthy(source), seconds=90.0)

@@ -55,6 +55,8 @@ def test_no_output_breaks_a_parser(text: bytes) -> None:
     diags.parse_counted(text)
     diags.parse_failures(text)
     diags.parse_name_map(text)
+    table = diags.parse_keys(text) or {}
+    assert all(0 <= key <= 0xFFFF for key in table.values())
 
 
 @given(
@@ -72,7 +74,8 @@ def test_the_source_yields_series_that_may_be_stored(
             del seconds, environment
             return Output(texts[crc32(str(words).encode()) % len(texts)], is_cut=is_cut)
 
-    source = IbFabric(Settings(enabled=True, hcas=hcas, processes=1, topology_seconds=0))
+    settings = Settings(enabled=True, hcas=hcas, processes=1, topology_seconds=0, partitions=True)
+    source = IbFabric(settings)
     with tempfile.TemporaryDirectory() as root:
         for _ in range(2):
             readings = [
@@ -180,3 +183,14 @@ def test_no_file_of_ibdiagnet_or_opensm_breaks_a_parser(text: bytes) -> None:
     for line in text.split(b"\n"):
         said = parse_log_line(line, 1_800_000_000_000_000_000)
         assert said is None or said.text.isprintable()
+
+
+@given(st.lists(st.integers(0, 0xFFFF), min_size=1, max_size=40))
+def test_a_table_of_keys_is_read_whole_or_not_at_all(keys: list[int]) -> None:
+    rows = [
+        f"{at:4d}: " + " ".join(f"0x{key:04x}" for key in keys[at : at + 8])
+        for at in range(0, len(keys), 8)
+    ]
+    text = ("\n".join(rows) + f"\n{len(keys)} pkeys capacity for this port\n").encode()
+    assert diags.parse_keys(text) == dict(enumerate(keys))
+    assert all(diags.parse_keys(text[:end]) is None for end in range(len(text)))

@@ -80,9 +80,17 @@ class Fabric:
             raise peers.PeerError(f"{program}: {done.stderr[-1000:] or done.stdout[-1000:]}")
         return done.stdout
 
-    def sweep(self) -> None:
-        """Let a subnet manager look at the fabric once: it makes routes, and links active."""
-        self.run("opensm", "-o", "-f", str(self.folder / "opensm.log"))
+    def sweep(self, partitions: str = "") -> None:
+        """Let a subnet manager look at the fabric once: it makes routes, and links active.
+
+        ``partitions``: lines as in opensm's partitions.conf, in place of its one default.
+        """
+        words = ["-o", "-f", str(self.folder / "opensm.log")]
+        if partitions:
+            settings = self.folder / "partitions.conf"
+            settings.write_text(partitions)
+            words += ["-P", str(settings)]
+        self.run("opensm", *words)
 
     @contextmanager
     def manager(self, hca: str, priority: int) -> Iterator[Manager]:

@@ -13,12 +13,13 @@ from api.data.store.store import Store
 from collector.audit.facts import Fact
 from collector.contract.identity import metric_id
 
-INFO, READ, MISSING, PORT_MTU, GPU_INFO = (
+INFO, READ, MISSING, PORT_MTU, GPU_INFO, PORT_PARTITIONS = (
     "fabric_setting_info",
     "fabric_setting_facts",
     "fabric_agent_reading_missing",
     "fabric_port_mtu_bytes",
     "fabric_gpu_info",
+    "fabric_port_partitions_info",
 )
 LOOK_BACK: Final = dt.timedelta(minutes=20)
 """A host whose last read is older does not count: agents read every four minutes, and a batch may
@@ -31,6 +32,8 @@ UNREAD_ROWS_MAX: Final = 1_000
 MTU_ROWS_MAX: Final = 1_000_000
 GPU_ROWS_MAX: Final = 1_000_000
 """GPUs in NVLink domains: eight times HOSTS_MAX, some of them with an older domain as well."""
+PARTITION_ROWS_MAX: Final = 1_000_000
+"""Ports of HCAs, some of them with older partitions as well."""
 SECONDS_MAX: Final = "30"
 
 _FACTS: Final = f"""
@@ -116,6 +119,21 @@ ORDER BY x.seen
 LIMIT {GPU_ROWS_MAX}
 """  # noqa: S608 - names and numbers of ours
 
+_PORT_PARTITIONS: Final = f"""
+SELECT y.host AS host, y.device AS device, y.partitions AS partitions FROM
+  (SELECT series, max(time) AS seen FROM samples
+   WHERE metric = {{partitions:UInt32}} AND time >= {{since:DateTime64(3)}} GROUP BY series) AS x
+INNER JOIN
+  (SELECT series, any(labels['host']) AS host, any(labels['device']) AS device,
+          any(labels['partitions']) AS partitions
+   FROM series
+   WHERE metric_name = '{PORT_PARTITIONS}' AND day >= toDate({{since:DateTime64(3)}})
+   GROUP BY series) AS y
+USING series
+ORDER BY x.seen
+LIMIT {PARTITION_ROWS_MAX}
+"""  # noqa: S608 - names and numbers of ours
+
 
 class UnreadCount(msgspec.Struct, frozen=True):
     """A setting that could not be read, why, and on how many hosts."""
@@ -171,3 +189,9 @@ def read_nvlink_domains(store: Store, now: dt.datetime) -> dict[str, dict[str, s
     for row in rows.to_pylist():
         found.setdefault(row["host"], {})[row["gpu"]] = f"{row['domain']} clique {row['clique']}"
     return found
+
+
+def read_port_partitions(store: Store, now: dt.datetime) -> dict[tuple[str, str], str]:
+    """The partitions of HCAs' ports as a fabric was asked for them, by host and device."""
+    rows = ask(store, _PORT_PARTITIONS, now - PORTS_LOOK_BACK, partitions=PORT_PARTITIONS)
+    return {(row["host"], row["device"]): row["partitions"] for row in rows.to_pylist()}

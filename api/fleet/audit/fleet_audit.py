@@ -19,8 +19,10 @@ from api.fleet.audit.facts import (
     read_facts,
     read_nvlink_domains,
     read_port_mtus,
+    read_port_partitions,
     read_unread,
 )
+from api.fleet.audit.partitions import partitions
 from api.fleet.audit.paths import RankPlace, asymmetric_paths, nvlink_domains, path_mtu
 from collector.audit.expectations import NOTHING_EXPECTED, Expectations, parse_expectations
 from collector.audit.facts import Fact
@@ -80,7 +82,11 @@ class FleetAudit:
     def _audit(self, now: dt.datetime) -> FleetReport:
         facts = read_facts(self._store, now)
         blind: list[str] = []
-        more = [*self._judge_fabric(facts, now, blind), *self._judge_domains(now, blind)]
+        more = [
+            *self._judge_fabric(facts, now, blind),
+            *self._judge_domains(now, blind),
+            *self._judge_partitions(facts, now, blind),
+        ]
         survey = judge_fleet(facts, self._expectations, more)
         return FleetReport(
             at=now,
@@ -115,6 +121,17 @@ class FleetAudit:
         except InventoryError as error:
             log.warning("the audit goes without the jobs: %s", error)
             blind.append(f"nvlink_domains: {error}")
+            return []
+
+    def _judge_partitions(
+        self, facts: Mapping[str, Sequence[Fact]], now: dt.datetime, blind: list[str]
+    ) -> list[Finding]:
+        asked = read_port_partitions(self._store, now)
+        try:
+            return list(partitions(self._places(), facts, asked))
+        except InventoryError as error:
+            log.warning("the audit goes without the jobs: %s", error)
+            blind.append(f"partitions: {error}")
             return []
 
     def _places(self) -> Iterator[RankPlace]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from collector.audit.partitions import ENTRIES_MAX, is_key, to_text
 from collector.audit.settings import (
     ACTIVE,
     ACTIVE_MTU,
@@ -12,6 +13,7 @@ from collector.audit.settings import (
     ETHERNET,
     FIRMWARE,
     FLOW_STEERING,
+    INFINIBAND,
     INTERFACE,
     INTERFACE_MTU,
     KIND,
@@ -21,6 +23,7 @@ from collector.audit.settings import (
     MAX_MTU,
     MODEL,
     OTHER_TRAFFIC,
+    PARTITIONS,
     PORT_LANES,
     PORT_RATE,
     PORT_RATE_MAX,
@@ -42,6 +45,9 @@ DEVICES_MAX = 64
 hundred, and are as the physical one."""
 GIDS_MAX = 32
 """Entries of a GID table that are read. Addresses fill it from the front; a NIC has 256."""
+KEYS_MAX = 512
+"""Entries of a table of partitions that are read, a query of the firmware each; a ConnectX has 128.
+Of a longer table nothing is said: a key beyond could be the one that counts."""
 TRAFFIC_BYTES_MIN = 10 << 30
 """Of both kinds together, before their shares mean anything: a host that has just booted has only
 talked to its neighbours."""
@@ -52,6 +58,7 @@ LITTLE = "under 1 %"
 _STATE = re.compile(r"[0-9]+: *([A-Z_]+)")
 _RATE = re.compile(r"([0-9.]+) Gb/sec \(([0-9]+)X ?([A-Z0-9]*)\)")
 _MTU = re.compile(r"([0-9]{1,6})")
+_KEY = re.compile(r"0x([0-9a-f]{1,4})")
 _MODE = re.compile(r"([0-9]+)base")
 _STEERING = re.compile(r"\bvalue (\w+)")
 _DEVINFO_DEVICE = re.compile(r"^hca_id:\s*(\S+)", re.MULTILINE)
@@ -104,6 +111,8 @@ def read_rdma(gatherer: Gatherer, device: str) -> str:
         read_other_traffic(gatherer, device, port, interface)
     if path:
         read_slot(gatherer, device, address, path)
+    if layer == INFINIBAND:
+        read_partitions(gatherer, device, port)
     if layer == ETHERNET:
         read_gids(gatherer, device, port)
         if interface:
@@ -150,6 +159,35 @@ def read_gids(gatherer: Gatherer, device: str, port: str) -> None:
     ]
     if indexes:
         gatherer.add(device, ROCE_V2_GIDS, ",".join(indexes), f"{port}/gid_attrs/types")
+
+
+def read_partitions(gatherer: Gatherer, device: str, port: str) -> None:
+    """The partitions that the subnet manager put a port into: all of them, or an absence."""
+    path = f"{port}/pkeys"
+    indexes = [name for name in list_or_nothing(gatherer.host, path) if name.isdecimal()]
+    if not indexes:
+        return
+    if len(indexes) > KEYS_MAX:
+        detail = f"{path} has {len(indexes)} entries, more than KEYS_MAX = {KEYS_MAX}"
+        gatherer.miss(device, PARTITIONS, UnreadReason.NOT_SUPPORTED, detail)
+        return
+    table: dict[int, int] = {}
+    for index in indexes:
+        try:
+            found = _KEY.fullmatch(gatherer.read(f"{path}/{index}"))
+        except HostError as error:
+            gatherer.refused(device, PARTITIONS, error)
+            return
+        if found is None:
+            gatherer.miss(device, PARTITIONS, UnreadReason.UNPARSEABLE, f"{path}/{index}")
+            return
+        if is_key(int(found[1], 16)):
+            table[int(index)] = int(found[1], 16)
+    if len(table) > ENTRIES_MAX:
+        detail = f"{len(table)} partitions, more than ENTRIES_MAX = {ENTRIES_MAX}"
+        gatherer.miss(device, PARTITIONS, UnreadReason.NOT_SUPPORTED, detail)
+        return
+    gatherer.add(device, PARTITIONS, to_text(table), path)
 
 
 def read_mtus(gatherer: Gatherer) -> None:

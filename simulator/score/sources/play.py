@@ -124,7 +124,7 @@ def play(trial: Trial, folder: Path, scenario: Scenario | None = None) -> Outcom
     simulation = Simulation(scenario)
     service = SimulatedService(folder, scenario.start_unix_ns / NS)
     truths = simulation.truths()
-    if trial.is_alone:
+    if trial.is_alone and not column.shows_nics:
         truths = [by_switches(truth) for truth in truths]
     watching = Watching(service, truths)
     sayings = asyncio.run(drive(simulation, column, service, watching, is_alone=trial.is_alone))

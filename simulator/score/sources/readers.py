@@ -6,6 +6,7 @@ A new source is a class with `deliver`, and its line in `SOURCES`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol, cast
 
 import msgspec
@@ -178,9 +179,9 @@ class Manager:
 class UfmDelivery:
     """UFM's pages, through the source `ib_fabric`."""
 
-    def __init__(self, topology: Topology) -> None:
-        self._answers = UfmAnswers(topology)
-        self._source = IbFabric(msgspec.convert(UFM_SETTINGS, IbSettings))
+    def __init__(self, topology: Topology, *, hcas: bool = False) -> None:
+        self._answers = UfmAnswers(topology, hcas=hcas)
+        self._source = IbFabric(msgspec.convert(UFM_SETTINGS | {"hcas": hcas}, IbSettings))
         self._manager = Manager()
         self._pace = Paced()
         self._packer = Packer()
@@ -200,6 +201,8 @@ class Column(NamedTuple):
     title: str
     fabric: Fabric
     make: Callable[[Topology], Delivery]
+    shows_nics: bool = False
+    """Whether ports of NICs are seen too, so that they have names of their own."""
 
 
 def snmp(flavour: Flavour) -> Callable[[Topology], Delivery]:
@@ -212,5 +215,8 @@ SOURCES: dict[str, Column] = {
     "otlp": Column("OTLP (Cumulus)", Fabric.ROCE, OtlpDelivery),
     "ib": Column("InfiniBand's programs", Fabric.INFINIBAND, PolledDelivery),
     "ufm": Column("UFM (InfiniBand)", Fabric.INFINIBAND, UfmDelivery),
+    "ufm_hcas": Column(
+        "UFM with HCAs", Fabric.INFINIBAND, partial(UfmDelivery, hcas=True), shows_nics=True
+    ),
 }
 """By the name on the command line."""

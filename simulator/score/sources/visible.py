@@ -1,7 +1,7 @@
-"""Whether a fault shows in what a source gave of the switches: only then it can be missed.
+"""Whether a fault shows in what a source gave of the fabric: only then it can be missed.
 
 By the numbers themselves, at the culprit's own ports: a cable whose errors arrive at a NIC moves no
-counter of the switch at its other end, through any source.
+counter of the switch at its other end, through any source that asks switches alone.
 """
 
 from __future__ import annotations
@@ -81,12 +81,17 @@ SHOWS_IN: dict[str, dict[str, Moves]] = {
 
 
 def shown_at(fault: str, ports: Ports, culprits: Iterable[Culprit]) -> set[str]:
-    """Readings at ports of the culprits' switches that show the fault in this window."""
+    """Readings at the culprits' ports, of switches and of NICs, that show it in this window."""
     wanted = {(each.switch, each.switch_port) for each in culprits if each.switch}
+    nics = {(each.host, each.device) for each in culprits if each.device}
     rows = [
         row
-        for row in np.flatnonzero(ports.is_switch).tolist()
-        if (ports.host[row], ports.port[row]) in wanted or (ports.host[row], "") in wanted
+        for row, is_switch in enumerate(ports.is_switch.tolist())
+        if (
+            (ports.host[row], ports.port[row]) in wanted or (ports.host[row], "") in wanted
+            if is_switch
+            else (ports.host[row], ports.device[row]) in nics
+        )
     ]
     found = set()
     for name, moves in SHOWS_IN.get(fault, {}).items():

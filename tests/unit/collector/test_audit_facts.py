@@ -6,11 +6,17 @@ import pytest
 
 from collector.audit import facts as facts_module
 from collector.audit.facts import FACTS_MAX, Facts
+from collector.audit.partitions import ENTRIES_MAX, parse_table
 from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.reading.configuration import gather as gather_module
 from collector.reading.configuration.gather import Gatherer
-from collector.reading.configuration.nics import LITTLE, read_other_traffic
+from collector.reading.configuration.nics import (
+    KEYS_MAX,
+    LITTLE,
+    read_other_traffic,
+    read_partitions,
+)
 from collector.reading.configuration.pci import access_control, device_control
 from collector.reading.configuration.processes import HIDDEN, check_file, parse_variables
 from collector.reading.configuration.qos import read_dcb, read_mlnx_qos
@@ -175,6 +181,48 @@ def test_the_share_of_other_traffic(
     gatherer = gather(tmp_path)
     read_other_traffic(gatherer, "mlx5_0", "p", "eth2")
     assert value(gatherer.finish(), "mlx5_0", "other_traffic_share") == share
+
+
+# --- partitions ----------------------------------------------------------------------------------
+
+PORT = "sys/class/infiniband/mlx5_0/ports/1"
+
+
+def partitions_of(tree: Path, keys: dict[str, str]) -> Facts:
+    write_files(tree, {f"{PORT}/pkeys/{index}": f"{key}\n" for index, key in keys.items()})
+    gatherer = gather(tree)
+    read_partitions(gatherer, "mlx5_0", PORT)
+    return gatherer.finish()
+
+
+def test_entries_of_a_table_keep_their_index(tmp_path: Path) -> None:
+    found = partitions_of(tmp_path, {"0": "0x7fff", "2": "0x0000", "10": "0x8001", "3": "0x8000"})
+    assert value(found, "mlx5_0", "partitions") == "0:0x7fff 10:0x8001"
+    assert not found.unread
+
+
+def test_a_table_without_keys_is_read_and_empty(tmp_path: Path) -> None:
+    assert value(partitions_of(tmp_path, {"0": "0x0000"}), "mlx5_0", "partitions") == "none"
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"0": "0xffff", "1": "0x12345"}, UnreadReason.UNPARSEABLE),
+        (dict.fromkeys(map(str, range(KEYS_MAX + 1)), "0x0000"), UnreadReason.NOT_SUPPORTED),
+        ({str(n): f"0x{n + 1:04x}" for n in range(ENTRIES_MAX + 1)}, UnreadReason.NOT_SUPPORTED),
+    ],
+)
+def test_half_a_table_is_none(tmp_path: Path, keys: dict[str, str], reason: UnreadReason) -> None:
+    found = partitions_of(tmp_path, keys)
+    assert value(found, "mlx5_0", "partitions") == ""
+    assert [(one.setting, one.reason) for one in found.unread] == [("partitions", reason)]
+
+
+def test_a_full_table_fits_into_a_fact(tmp_path: Path) -> None:
+    keys = {str(100 + n): f"0x{0x8001 + n:04x}" for n in range(ENTRIES_MAX)}
+    found = partitions_of(tmp_path, keys)
+    assert len(parse_table(value(found, "mlx5_0", "partitions"))) == ENTRIES_MAX
 
 
 # --- bounds --------------------------------------------------------------------------------------
