@@ -49,6 +49,7 @@ VIEWS = {
     "steps": f"/compare/steps/{VICTIM_JOB}?incident={{incident}}",
     "incidents": "/incident",
     "incident": "/incident/{incident}",
+    "costs": "/costs",
     "explore": "/explore",
     "explore-plot": "/explore?query=fabric_gpu_temperature_celsius",
     "explore-table": "/explore?query=fabric_gpu_temperature_celsius&shown=table",
@@ -58,6 +59,7 @@ VIEWS = {
     "settings-rules": "/settings/rules",
     "settings-notices": "/settings/notices",
     "settings-agents": "/settings/agents",
+    "settings-rollouts": "/settings/rollouts",
     "settings-browser": "/settings/browser",
     "no-view": "/nowhere",
 }
@@ -450,12 +452,12 @@ def test_a_token_is_asked_for_and_nothing_is_shown_as_nothing(
         assert seen.faults
         assert all(NO_TOKEN in fault for fault in seen.faults)
         seen.faults.clear()
-        for name in ("now", "fabric", "jobs", "matrix", "incidents", "explore", "hosts"):
+        for name in ("now", "fabric", "jobs", "matrix", "incidents", "costs", "explore", "hosts"):
             seen.go(VIEWS[name].partition("?")[0])
             expect(seen.page.locator(".state.failed")).to_have_count(0)
             expect(seen.page.get_by_role("main")).not_to_be_empty()
-        for name in ("settings", "settings-rules", "settings-notices", "settings-agents"):
-            seen.go(VIEWS[name])
+        for part in ("", "/rules", "/notices", "/agents", "/rollouts"):
+            seen.go(f"/settings{part}")
             expect(seen.page.locator(".state.failed")).to_have_count(0)
         expect(seen.page.get_by_role("dialog")).to_have_count(0)
         assert TOKEN not in "".join(seen.asked)

@@ -36,6 +36,7 @@ import { Panel } from "../ui/panel";
 import { aligned, Plot } from "../ui/plot";
 import { RangePicker } from "../ui/range";
 import { Empty, Shown } from "../ui/states";
+import { RolloutTab } from "./settings-rollouts";
 import "../style/settings.css";
 
 const TABS = [
@@ -43,6 +44,7 @@ const TABS = [
   { word: "rules", label: "Alerts and rules", view: RuleTab },
   { word: "notices", label: "Notices and silences", view: Notifications },
   { word: "agents", label: "Agents and series", view: AgentTab },
+  { word: "rollouts", label: "Roll-outs", view: RolloutTab },
   { word: "browser", label: "This browser", view: Browser },
 ] as const;
 
