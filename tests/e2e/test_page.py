@@ -294,15 +294,8 @@ SHIFT_MAX = 0.05
 """Half of what browsers call good for a visit (0.1): a button that moves is clicked wrongly."""
 MATRIX_SHIFT_MAX = 0.1
 """Its map's labels and what is below it wait for the incidents, of which none may come."""
-NOT_STEADY = {
-    "job", "explore", "explore-plot", "explore-table", "hosts", "host",
-    "settings", "settings-agents",
-}  # fmt: skip
-"""Those that still jump: a chosen step's panel, a query's results, a fleet's grid, a service's
-tiles come between what stands there already. A job without a chosen step is held to it."""
-STEADY = {name: VIEWS[name] for name in VIEWS.keys() - NOT_STEADY} | {
-    "job-alone": f"/job/{VICTIM_JOB}"
-}
+STEADY = VIEWS | {"job-alone": f"/job/{VICTIM_JOB}"}
+"""A job also without a chosen step."""
 WATCH_SHIFTS = """
     window.shifts = [];
     new PerformanceObserver(list => {

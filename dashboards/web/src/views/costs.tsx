@@ -11,7 +11,7 @@ import { useResource } from "../resource";
 import { route, withQuery } from "../route";
 import { now } from "../time";
 import { Panel } from "../ui/panel";
-import { Shown } from "../ui/states";
+import { Below, Shown } from "../ui/states";
 
 /** A week's sums move slowly, and thousands of incidents may be added up. */
 const PULSE_SECONDS = 300;
@@ -57,11 +57,11 @@ export default function Costs() {
           </>
         )}
       </Shown>
-      {(ranking.data ?? ranking.failure) && (
+      <Below above={[ranking]}>
         <Shown resource={weeks} what="weeks">
           {(account) => <CostWeeks account={account} price={priceIn(account, own)} />}
         </Shown>
-      )}
+      </Below>
     </>
   );
 }
