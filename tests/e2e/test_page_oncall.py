@@ -1,9 +1,9 @@
 """What a person on call does with the built-in page, task by task, in a real browser.
 
 The culprit, a port's counters, an earlier time, a shared address, a CSV file, an unhealthy host, an
-incident that is worked on, a configuration for agents: each from where the person stands, by what the page says. The clocks of
-service and browser stand where the data ends. What a task changes it leaves as it was, or on an
-incident of its own.
+incident that is worked on, a configuration for agents: each from where the person stands, by what
+the page says. The clocks of service and browser stand where the data ends. What a task changes it
+leaves as it was, or on an incident of its own.
 """
 
 from __future__ import annotations
@@ -346,7 +346,9 @@ def test_a_configuration_is_rolled_out_stopped_and_taken_back(seen: Watched, sta
     page = seen.page
     report(stage, *(of_agent(number) for number in range(6)))
     seen.open("/settings/rollouts")
-    expect(page.get_by_role("status").filter(has_text="Nothing was ever rolled out")).to_be_visible()
+    expect(
+        page.get_by_role("status").filter(has_text="Nothing was ever rolled out")
+    ).to_be_visible()
     asked = [url for url in seen.asked if "/v1/configurations" in url]
     assert len(asked) == 1
     # By the keyboard, as the form takes the focus; the agent's own reader has the first word.
