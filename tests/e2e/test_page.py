@@ -49,6 +49,7 @@ VIEWS = {
     "steps": f"/compare/steps/{VICTIM_JOB}?incident={{incident}}",
     "incidents": "/incident",
     "incident": "/incident/{incident}",
+    "costs": "/costs",
     "explore": "/explore",
     "explore-plot": "/explore?query=fabric_gpu_temperature_celsius",
     "explore-table": "/explore?query=fabric_gpu_temperature_celsius&shown=table",
@@ -58,6 +59,7 @@ VIEWS = {
     "settings-rules": "/settings/rules",
     "settings-notices": "/settings/notices",
     "settings-agents": "/settings/agents",
+    "settings-rollouts": "/settings/rollouts",
     "settings-browser": "/settings/browser",
     "no-view": "/nowhere",
 }
@@ -292,15 +294,8 @@ SHIFT_MAX = 0.05
 """Half of what browsers call good for a visit (0.1): a button that moves is clicked wrongly."""
 MATRIX_SHIFT_MAX = 0.1
 """Its map's labels and what is below it wait for the incidents, of which none may come."""
-NOT_STEADY = {
-    "job", "explore", "explore-plot", "explore-table", "hosts", "host",
-    "settings", "settings-agents",
-}  # fmt: skip
-"""Those that still jump: a chosen step's panel, a query's results, a fleet's grid, a service's
-tiles come between what stands there already. A job without a chosen step is held to it."""
-STEADY = {name: VIEWS[name] for name in VIEWS.keys() - NOT_STEADY} | {
-    "job-alone": f"/job/{VICTIM_JOB}"
-}
+STEADY = VIEWS | {"job-alone": f"/job/{VICTIM_JOB}"}
+"""A job also without a chosen step."""
 WATCH_SHIFTS = """
     window.shifts = [];
     new PerformanceObserver(list => {
@@ -450,12 +445,12 @@ def test_a_token_is_asked_for_and_nothing_is_shown_as_nothing(
         assert seen.faults
         assert all(NO_TOKEN in fault for fault in seen.faults)
         seen.faults.clear()
-        for name in ("now", "fabric", "jobs", "matrix", "incidents", "explore", "hosts"):
+        for name in ("now", "fabric", "jobs", "matrix", "incidents", "costs", "explore", "hosts"):
             seen.go(VIEWS[name].partition("?")[0])
             expect(seen.page.locator(".state.failed")).to_have_count(0)
             expect(seen.page.get_by_role("main")).not_to_be_empty()
-        for name in ("settings", "settings-rules", "settings-notices", "settings-agents"):
-            seen.go(VIEWS[name])
+        for part in ("", "/rules", "/notices", "/agents", "/rollouts"):
+            seen.go(f"/settings{part}")
             expect(seen.page.locator(".state.failed")).to_have_count(0)
         expect(seen.page.get_by_role("dialog")).to_have_count(0)
         assert TOKEN not in "".join(seen.asked)

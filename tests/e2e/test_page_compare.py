@@ -1,4 +1,4 @@
-"""Comparisons on the built-in page: slow and normal steps, two jobs, who shares an uplink."""
+"""Comparisons on the built-in page: steps, a pipeline's stages, two jobs, who shares an uplink."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from collector.contract.units import NS
 from tests.stands.browser import Watched
 from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage
 
@@ -90,6 +91,60 @@ def test_a_notices_evidence_is_in_sight_when_its_link_is_opened(
     expect(heading).not_to_be_in_viewport()
     seen.open(f"/incident/{incident}?show=evidence")
     expect(heading).to_be_in_viewport()
+
+
+STAGES = {
+    "job": OTHER_JOB,
+    "from_ns": START_S * NS,
+    "to_ns": END_S * NS,
+    "pipelines": 4,
+    "steps": 40,
+    "step_ns": 2 * NS,
+    "basis": "kernels",
+    "bubble_share": 0.25,
+    "stages": [
+        {
+            "stage": stage,
+            "ranks": [2 * stage, 2 * stage + 1],
+            "ranks_total": 2,
+            "own_ns": NS,
+            "wait_ns": NS // 2,
+            "transfer_ns": NS // 4,
+            "bubble_share": 0.29,
+            "own_most_ns": NS,
+            "own_most_rank": 2 * stage,
+            "saved_share": 0.05 * stage,
+        }
+        for stage in range(2)
+    ],
+    "pace": 1,
+    "unknown": [],
+}
+ONE_SERIES = {
+    "status": "success",
+    "data": {"resultType": "vector", "result": [{"metric": {}, "value": [END_S, "8"]}]},
+}
+
+
+def test_stages_are_asked_for_where_ranks_send_each_other_messages(seen: Watched) -> None:
+    """What a pipeline's answer has is `tests/unit/alerts/test_stages.py`'s matter."""
+    page = seen.page
+    seen.open(f"/job/{OTHER_JOB}?{SPAN}")
+    stages = page.get_by_role("region", name="Stages of the pipeline", exact=True)
+    expect(stages).to_have_count(0)
+    assert not any("/stages" in url for url in seen.asked)
+    page.route(re.compile("send_recv"), lambda one: one.fulfill(json=ONE_SERIES))
+    page.route("**/stages?*", lambda one: one.fulfill(json=STAGES))
+    page.reload()
+    expect(stages).to_contain_text("4 pipelines of 2 stages")
+    row = stages.get_by_role("row", name="sets the pace")
+    expect(row).to_contain_text("2-3")
+    row.get_by_role("button", name="rank 2").click()
+    expect(page).to_have_url(re.compile("rank=2"))
+    seen.settle()
+    (asked,) = (url for url in seen.asked if "/stages" in url)
+    assert f"from={END_S - 300}&to={END_S}" in asked
+    assert seen.axe() == []
 
 
 def test_two_jobs_are_on_one_axis_and_the_address_holds_the_choice(seen: Watched) -> None:

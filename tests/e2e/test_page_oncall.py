@@ -1,9 +1,9 @@
 """What a person on call does with the built-in page, task by task, in a real browser.
 
 The culprit, a port's counters, an earlier time, a shared address, a CSV file, an unhealthy host, an
-incident that is worked on: each from where the person stands, by what the page says. The clocks of
-service and browser stand where the data ends. What a task changes it leaves as it was, or on an
-incident of its own.
+incident that is worked on, a configuration for agents: each from where the person stands, by what
+the page says. The clocks of service and browser stand where the data ends. What a task changes it
+leaves as it was, or on an incident of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import csv
 import io
 import re
 from pathlib import Path
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -21,6 +22,7 @@ from alerts.health.model import HealthState
 from alerts.policy.action import Action, ActionState, Event, What, Why
 from alerts.policy.record import BY_POLICY
 from api.data.inventory.incidents import moment_of
+from api.data.inventory.rollout_model import AgentConfiguration
 from api.fleet.actions.task import ActionTask
 from api.oncall.evaluate.lead import EVALUATOR
 from collector.contract.units import NS
@@ -315,6 +317,90 @@ def test_why_a_host_is_not_well_and_it_is_drained(seen: Watched, stage: Stage) -
     finally:
         stage.service.client.delete(f"/v1/hosts/{CULPRIT}/hold", params={"by": "ann"})
     seen.settle()
+
+
+# --- a configuration for agents -----------------------------------------------------------------
+
+
+def report(stage: Stage, *said: AgentConfiguration) -> None:
+    """As agents' batches do; the service knows it at once."""
+    stage.service.inventory.rollouts.write_reports(said)
+    stage.service.context.rollouts.look()
+
+
+def of_agent(number: int, **said: Any) -> AgentConfiguration:  # noqa: ANN401 - fields of one
+    at = moment_of(END_S * NS)
+    return AgentConfiguration(agent=f"node{number:04}", at=at, heard_at=at, **said)
+
+
+def order(page: Page, button: str, title: str, confirm: str, why: str) -> None:
+    """Open a form, give the reason, send it, and see it close."""
+    page.get_by_role("button", name=button).click()
+    dialog = page.get_by_role("dialog", name=title)
+    dialog.get_by_label("Why").fill(why)
+    dialog.get_by_role("button", name=confirm).click()
+    expect(dialog).to_have_count(0)
+
+
+def test_a_configuration_is_rolled_out_stopped_and_taken_back(seen: Watched, stage: Stage) -> None:
+    page = seen.page
+    report(stage, *(of_agent(number) for number in range(6)))
+    seen.open("/settings/rollouts")
+    expect(
+        page.get_by_role("status").filter(has_text="Nothing was ever rolled out")
+    ).to_be_visible()
+    asked = [url for url in seen.asked if "/v1/configurations" in url]
+    assert len(asked) == 1
+    # By the keyboard, as the form takes the focus; the agent's own reader has the first word.
+    page.get_by_role("button", name="Roll one out").press("Enter")
+    dialog = page.get_by_role("dialog", name="Roll a configuration out")
+    field = dialog.get_by_label("Configuration, TOML")
+    field.fill("flush_secnods = 1.0")
+    dialog.get_by_label("Shares").fill("50, 5")
+    expect(dialog).to_contain_text("Each share must be above the one before.")
+    expect(dialog.get_by_role("button", name="Roll it out")).to_be_disabled()
+    dialog.get_by_label("Shares").fill("50, 100")
+    dialog.get_by_label("Stopped by").fill("2")
+    dialog.get_by_label("Why").fill("cheaper netdev")
+    dialog.get_by_label("Who").fill("ann")
+    dialog.get_by_label("Who").press("Enter")
+    expect(dialog.get_by_role("alert")).to_contain_text("did you mean 'flush_seconds'?")
+    seen.faults.clear()  # the browser itself tells of the status
+    field.fill("[sources.netdev]\ninterval_seconds = 2.0\n")
+    dialog.get_by_role("button", name="Roll it out").press("Enter")
+    expect(dialog).to_have_count(0)
+    panel = page.get_by_role("region", name="Configuration 1 of agents")
+    expect(panel).to_contain_text("50 % of the agents that take part: step 1 of 50 %, 100 %")
+    expect(panel).to_contain_text("by ann, now: cheaper netdev")
+    report(
+        stage,
+        of_agent(0, good=1),
+        of_agent(1, trying=1),
+        of_agent(3, failed=1, detail="source ethtool fails newly"),
+    )
+    order(page, "Stop it", "Stop version 1?", "Stop it", "looks odd")
+    expect(panel.get_by_role("status")).to_contain_text("stopped")
+    expect(panel).to_contain_text("ann: looks odd")
+    counts = panel.get_by_role("list", name="How far agents are")
+    expect(counts).to_contain_text("1 went back")
+    expect(counts).to_contain_text("1 kept it")
+    back = page.get_by_role("table", name="Agents that went back")
+    expect(back.get_by_role("row", name="node0003")).to_contain_text("source ethtool fails newly")
+    page.get_by_role("button", name="Show them").click()
+    agents = page.get_by_role("table", name="What agents run")
+    expect(agents.get_by_role("row", name="node0000")).to_contain_text("version 1")
+    seen.settle()
+    assert seen.axe() == []
+    order(page, "Let it go on", "Let version 1 go on?", "Go on", "its cable was loose")
+    expect(panel.get_by_role("status")).to_contain_text("rolls out")
+    order(page, "Take it back", "Take version 1 back?", "Take it back", "wrong interval")
+    expect(panel.get_by_role("status")).to_contain_text("taken back")
+    expect(page.get_by_role("button", name="Roll out another")).to_be_visible()
+    page.route("**/v1/whoami", lambda one: one.fulfill(json={"name": "eve", "allowed": ["read"]}))
+    page.reload()
+    expect(panel).to_contain_text("The token eve of this page may not.")
+    expect(panel).to_contain_text("fabricscope config push")
+    expect(panel.get_by_role("button", name="Roll out another")).to_have_count(0)
 
 
 # --- by the keyboard ----------------------------------------------------------------------------

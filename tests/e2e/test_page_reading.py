@@ -124,6 +124,40 @@ def test_a_table_is_saved_as_csv(seen: Watched, tmp_path: Path) -> None:
     assert CULPRIT in mine["Verdict"]
 
 
+def test_what_to_fix_first_is_ranked_and_saved_with_its_price(
+    seen: Watched, tmp_path: Path
+) -> None:
+    page = seen.page
+    page.add_init_script("localStorage.setItem('fabricscope.gpu-hour-price', '$1000')")
+    seen.open("/incident")
+    page.get_by_role("link", name="What they cost").click()
+    ranking = page.get_by_role("table", name="Costs by culprit")
+    expect(ranking.get_by_role("row").nth(1)).to_contain_text("Pause storm")
+    expect(ranking.get_by_role("row", name=CULPRIT).first).to_contain_text("$")
+    weeks = page.get_by_role("table", name="Costs by week")
+    expect(weeks.get_by_role("row").nth(1)).to_contain_text("2026-11-09")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Costs by culprit as CSV").click()
+    saved.value.save_as(tmp_path / "costs.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "costs.csv").read_text("utf-8-sig"))))
+    hours = [float(row["GPU-hours"]) for row in rows]
+    assert hours == sorted(hours, reverse=True)
+    assert float(rows[0]["Money"]) == pytest.approx(1000 * hours[0])
+    # Of the last four weeks.
+    assert float(rows[0]["Hours a week"]) == pytest.approx(hours[0] / 4)
+    page.get_by_label("Added up").select_option("by cause")
+    expect(page).to_have_url(re.compile("by=cause"))
+    expect(page.get_by_role("table", name="Costs by cause")).to_contain_text("Straggler")
+    seen.settle()
+
+
+def test_a_phone_shows_costs_as_cards(seen: Watched, phone: Page) -> None:
+    seen.open("/costs")
+    for label in ("Costs by culprit", "Costs by week"):
+        expect(phone.get_by_role("table", name=label)).to_be_visible()
+        assert is_within(phone, f"table[aria-label='{label}'] td")
+
+
 def test_a_table_is_saved_as_parquet(seen: Watched, tmp_path: Path) -> None:
     page = seen.page
     seen.open("/job")

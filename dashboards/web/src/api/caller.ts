@@ -9,6 +9,6 @@ export interface Caller {
 
 export const askCaller = (abort: AbortSignal) => ask<Caller>("/v1/whoami", {}, abort);
 
-/** Whether the caller may change something; also while that is not known, as the service has the last word. */
-export const mayOperate = (caller: Caller | undefined) =>
-  caller === undefined || caller.allowed.includes("operate");
+/** Whether the caller's token has a scope; also while that is not known, as the service has the last word. */
+export const mayDo = (caller: Caller | undefined, scope: "operate" | "admin") =>
+  caller === undefined || caller.allowed.includes(scope);

@@ -124,7 +124,13 @@ function Outcome(props: {
     return <p class="explore-outcome soft">{text.trim() ? "Not run yet: Enter runs it." : ""}</p>;
   if (outcome?.error !== undefined)
     return <Wrong error={outcome.error} text={text} flaw={flaws[0]} />;
-  if (outcome?.series === undefined) return <p class="explore-outcome soft">Asking …</p>;
+  if (outcome?.series === undefined)
+    return (
+      <>
+        <p class="explore-outcome soft">Asking …</p>
+        <Cost query={text} cardinality={props.cardinality} />
+      </>
+    );
   return (
     <>
       <p class="explore-outcome soft">

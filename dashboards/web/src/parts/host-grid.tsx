@@ -1,5 +1,5 @@
 /** The fleet as cells, one a host: colour and mark show its state. */
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { HostHealth } from "../api/hosts";
 import { count } from "../format";
 import { go, href } from "../route";
@@ -138,7 +138,8 @@ export function HostGrid(props: {
   const { groups, hosts, isWanted } = props;
   const names = useMemo(() => groups.flatMap((group) => group.hosts), [groups]);
   const plan = useMemo(() => planCells(groups, width, HEIGHT_MAX), [groups, width]);
-  useEffect(() => {
+  // Before it is painted: without a width the cells would stand below each other.
+  useLayoutEffect(() => {
     const node = place.current;
     if (!node) return;
     const watch = new ResizeObserver(() => setWidth(node.clientWidth));

@@ -10,14 +10,26 @@ export const SLOW_SECONDS = 10;
 /** A view whose answers take long says so when what it shows is older. */
 const STALE_SECONDS = 60;
 
-/** `room`: pixels that what comes will need at least, so that what is below stays where it is. */
-export function Loading(props: { what: string; since?: number | undefined; room?: number }) {
+/** Pixels on a wide page and on a phone, where the same takes more lines. */
+export interface Room {
+  readonly wide: number;
+  readonly narrow: number;
+}
+
+/** For an element of the class `reserved`, which is at least that high; a number: on both alike. */
+export function styleOf(room: Room | number): Record<string, string> {
+  const { wide, narrow } = typeof room === "number" ? { wide: room, narrow: room } : room;
+  return { "--wide": `${wide}px`, "--narrow": `${narrow}px` };
+}
+
+/** `room`: what comes will need at least, so that what is below stays where it is. */
+export function Loading(props: { what: string; since?: number | undefined; room?: Room | number }) {
   const { what, since, room } = props;
   return (
     <p
-      class="state loading"
+      class={`state loading ${room ? "reserved" : ""}`}
       role="status"
-      style={room === undefined ? {} : { minHeight: `${room}px` }}
+      style={room ? styleOf(room) : {}}
     >
       <span class="spinner" aria-hidden="true" /> Asking for {what} …{" "}
       {isSlow(since) && <span>for {duration(Math.round(ticked.value - since))}</span>}
@@ -75,7 +87,7 @@ export function Shown<T>(props: {
   what: string;
   isEmpty?: (data: T) => boolean;
   empty?: ComponentChildren;
-  room?: number;
+  room?: Room | number;
   children: (data: T) => ComponentChildren;
 }) {
   const { resource, what } = props;
@@ -96,4 +108,10 @@ export function Shown<T>(props: {
       {isEmpty ? (props.empty ?? <Empty title={`No ${what}`} />) : props.children(resource.data)}
     </>
   );
+}
+
+/** Drawn when those above it have their answers: what comes later would push it down while it is read. */
+export function Below(props: { above: readonly Resource<unknown>[]; children: ComponentChildren }) {
+  const isAwaited = props.above.some((one) => one.data === undefined && !one.failure);
+  return isAwaited ? null : props.children;
 }

@@ -15,7 +15,7 @@ import { type Resource, useResource } from "../resource";
 import { route, withQuery } from "../route";
 import { fix, now, range, rangeWord } from "../time";
 import { Panel } from "../ui/panel";
-import { Failed, Loading, Shown, Stale } from "../ui/states";
+import { Below, Failed, Loading, type Room, Shown, Stale } from "../ui/states";
 import { completion } from "./explore-completion";
 import { useDesk } from "./explore-desk";
 import "../style/explore.css";
@@ -132,6 +132,7 @@ export default function Explore() {
       </div>
       <Side
         catalog={catalog}
+        names={names}
         stored={held?.stored}
         history={desk.history}
         onMetric={desk.pick}
@@ -235,6 +236,9 @@ function Actions(props: {
   );
 }
 
+/** On a phone at least down to its lower edge: what stands beside it on a wide page is below it there. */
+const RESULTS_ROOM: Room = { wide: 420, narrow: 640 };
+
 function Results(props: {
   state: Asked;
   resource: Resource<Outcomes> & { isOld: boolean };
@@ -246,7 +250,7 @@ function Results(props: {
     return resource.failure ? (
       <Failed resource={resource} what="answer" />
     ) : (
-      <Loading what="an answer" since={resource.askedAt} room={420} />
+      <Loading what="an answer" since={resource.askedAt} room={RESULTS_ROOM} />
     );
   const find = finder(props.catalog);
   const { all, from, to, step } = resource.data;
@@ -300,6 +304,8 @@ function Examples({ onPick }: { onPick: (query: string) => void }) {
 
 function Side(props: {
   catalog: Resource<readonly Metric[]>;
+  /** Of the stored metrics: those without samples stand last in the list, so it waits for them. */
+  names: Resource<unknown>;
   stored: ReadonlySet<string> | undefined;
   history: readonly string[];
   onMetric: (metric: Metric) => void;
@@ -330,7 +336,9 @@ function Side(props: {
       ) : (
         <Shown resource={props.catalog} what="metrics">
           {(catalog) => (
-            <MetricFinder catalog={catalog} stored={props.stored} onPick={props.onMetric} />
+            <Below above={[props.names]}>
+              <MetricFinder catalog={catalog} stored={props.stored} onPick={props.onMetric} />
+            </Below>
           )}
         </Shown>
       )}

@@ -51,7 +51,7 @@ import { href, route, withQuery } from "../route";
 import { now, range, rangeWord } from "../time";
 import { Panel } from "../ui/panel";
 import { RangePicker } from "../ui/range";
-import { Empty, Shown } from "../ui/states";
+import { Below, Empty, type Room, Shown } from "../ui/states";
 import "../style/hosts.css";
 
 export default function Hosts() {
@@ -336,7 +336,7 @@ function Past({ name, health }: { name: string; health: HostHealthWhole }) {
       title="In this time"
       hint="States, and incidents: dashed where this host is not the culprit"
     >
-      <Shown resource={incidents} what="incidents">
+      <Shown resource={incidents} what="incidents" room={STRIP_ROOM}>
         {(items) => <HostStrip health={health} incidents={items} from={clock.from} to={clock.to} />}
       </Shown>
     </Panel>
@@ -344,6 +344,10 @@ function Past({ name, health }: { name: string; health: HostHealthWhole }) {
 }
 
 const SPARK_POINTS = 60;
+/** What the strip of states and incidents takes. */
+const STRIP_ROOM: Room = { wide: 158, narrow: 192 };
+/** Tables of two ports and two GPUs: a host has more, and then what is below them is out of sight. */
+const DEVICES_ROOM: Room = { wide: 443, narrow: 1252 };
 
 function Devices({ name, health }: { name: string; health: HostHealthWhole }) {
   const clock = useClock();
@@ -367,9 +371,9 @@ function Devices({ name, health }: { name: string; health: HostHealthWhole }) {
   );
   return (
     <>
-      <Shown resource={curves} what="readings of ports and GPUs">
+      <Shown resource={curves} what="readings of ports and GPUs" room={DEVICES_ROOM}>
         {(found) => (
-          <Shown resource={parts} what="ports and GPUs">
+          <Shown resource={parts} what="ports and GPUs" room={DEVICES_ROOM}>
             {(known) => (
               <>
                 <PortTable
@@ -392,14 +396,16 @@ function Devices({ name, health }: { name: string; health: HostHealthWhole }) {
           </Shown>
         )}
       </Shown>
-      <div class="columns host-columns">
-        <Shown resource={jobs} what="jobs">
-          {(items) => <JobPanel jobs={items} now={now.value} />}
-        </Shown>
-        <Shown resource={parts} what="agent">
-          {({ host }) => <AgentOf host={host} />}
-        </Shown>
-      </div>
+      <Below above={[curves, parts]}>
+        <div class="columns host-columns">
+          <Shown resource={jobs} what="jobs">
+            {(items) => <JobPanel jobs={items} now={now.value} />}
+          </Shown>
+          <Shown resource={parts} what="agent">
+            {({ host }) => <AgentOf host={host} />}
+          </Shown>
+        </div>
+      </Below>
     </>
   );
 }

@@ -44,7 +44,12 @@ export function IncidentList() {
         class="incidents"
         title="Incidents"
         hint="Each trouble once, the latest first"
-        aside={<Filters />}
+        aside={
+          <div class="row">
+            <a href={href(["costs"])}>What they cost</a>
+            <Filters />
+          </div>
+        }
       >
         <Shown
           resource={found}

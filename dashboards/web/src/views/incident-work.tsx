@@ -1,7 +1,7 @@
 /** What people do about an incident: who looks after it, what the policy proposes, who did what. */
 import { useState } from "preact/hooks";
 import { type Action, askActionsOf, type Decision, decide } from "../api/actions";
-import { askCaller, mayOperate } from "../api/caller";
+import { askCaller, mayDo } from "../api/caller";
 import { isPassOnly } from "../api/client";
 import type { Said } from "../api/feedback";
 import type { Incident } from "../api/incidents";
@@ -64,7 +64,7 @@ export function WorkPanel(props: { incident: Incident; said: readonly Said[] | u
     <Panel title="Who looks after it" class="work">
       <Stale resource={found} />
       <StateOfWork work={shown?.work ?? incident.work} />
-      {isLink || mayOperate(caller.data) ? (
+      {isLink || mayDo(caller.data, "operate") ? (
         <WorkButtons
           incident={incident}
           isAcknowledged={!!(shown?.work ?? incident.work).acknowledged_by}

@@ -27,6 +27,7 @@ import "../style/job.css";
 import { fix, now, range, rangeWord } from "../time";
 import { Panel } from "../ui/panel";
 import { Failed, Loading, Shown, Stale } from "../ui/states";
+import { JobStages } from "./job-stages";
 import { type Choice, quietly, Tracks } from "./job-tracks";
 import { JobWays } from "./job-ways";
 
@@ -158,6 +159,7 @@ function JobOverTime(props: { id: string; found: Resource<JobDetail>; span: Span
         />
       </OnOneClock>
       <Ranks late={late} records={records} accused={accused} chosen={choice.rank} />
+      <JobStages job={id} span={span} />
     </>
   );
 }

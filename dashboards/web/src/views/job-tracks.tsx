@@ -38,7 +38,7 @@ import { stoppedWords } from "../parts/timeline-words";
 import { type Resource, useResource } from "../resource";
 import { href, withQuery } from "../route";
 import { rangeWord } from "../time";
-import { Empty, Shown } from "../ui/states";
+import { Empty, type Room, Shown, styleOf } from "../ui/states";
 
 /** What of the heat map is looked at. */
 export interface Choice {
@@ -54,6 +54,8 @@ const bits = (value: number) => si(value, "b/s");
 
 /** What a heat map takes beside its rows. */
 const HEAT_ROOM: Room = { wide: 60, narrow: 112 };
+/** What the panel about a step takes, of two ranks that meet in one collective; most have more. */
+const WHY_ROOM: Room = { wide: 724, narrow: 1400 };
 /** Rows of a job whose size is not known yet. */
 const RANKS_USUAL = 16;
 
@@ -91,7 +93,7 @@ export function Tracks(props: {
       <Reserved room={{ wide: HEAT_ROOM.wide + rows, narrow: HEAT_ROOM.narrow + rows }} for={heat}>
         <HeatOf heat={heat} accused={props.accused} choice={choice} />
       </Reserved>
-      {choice.time !== undefined && choice.rank !== undefined && (
+      {choice.time !== undefined && (
         <Why job={job} rank={choice.rank} time={choice.time} heat={heat.data} />
       )}
       <Reserved room={{ wide: 136, narrow: 174 }} for={collectives}>
@@ -102,21 +104,11 @@ export function Tracks(props: {
   );
 }
 
-/** Pixels that a plot takes, on a wide page and on a phone, where its keys take more lines. */
-interface Room {
-  readonly wide: number;
-  readonly narrow: number;
-}
-
 /** Room for a plot that has not come yet, so that what is below stays where it is. */
 function Reserved(props: { room: Room; for: Resource<unknown>; children: ComponentChildren }) {
   const isAwaited = props.for.data === undefined && props.for.failure === undefined;
-  const { wide, narrow } = props.room;
   return (
-    <div
-      class={isAwaited ? "reserved" : ""}
-      style={isAwaited ? { "--wide": `${wide}px`, "--narrow": `${narrow}px` } : {}}
-    >
+    <div class={isAwaited ? "reserved" : ""} style={isAwaited ? styleOf(props.room) : {}}>
       {props.children}
     </div>
   );
@@ -260,17 +252,25 @@ function HeatChoices({ choice }: { choice: Choice }) {
 }
 
 /** Why a cell is as it is; the old answer stays until the new one has come. */
-function Why(props: { job: string; rank: number; time: number; heat: AskedHeat | undefined }) {
+function Why(props: {
+  job: string;
+  /** Undefined: none was chosen, and who stands out is not known yet. */
+  rank: number | undefined;
+  time: number;
+  heat: AskedHeat | undefined;
+}) {
   const { job, rank, time, heat } = props;
   const step = heat?.steps[stepAt(heat.steps, time)];
   const cell = useResource(
     `cell ${job}`,
-    async (abort) => (step ? askCell(job, rank, step.from, step.to, abort) : undefined),
+    async (abort) =>
+      step && rank !== undefined ? askCell(job, rank, step.from, step.to, abort) : undefined,
     0,
     `${rank} ${step?.from} ${step?.to}`,
   );
   const close = () => withQuery({ step: undefined });
-  if (!heat) return null;
+  if (!heat) return <div class="reserved" style={styleOf(WHY_ROOM)} />;
+  if (rank === undefined) return null;
   if (!step)
     return (
       <Empty title="The step that was chosen is not in this time">
@@ -281,15 +281,17 @@ function Why(props: { job: string; rank: number; time: number; heat: AskedHeat |
     );
   return (
     <div class={`why-place ${cell.isOld ? "old" : ""}`}>
-      <Shown resource={quietly(cell)} what="step">
+      <Shown resource={quietly(cell)} what="step" room={WHY_ROOM}>
         {(found) =>
-          found && (
+          found ? (
             <CellPanel
               cell={found}
               links={<CellLinks job={job} rank={rank} host={found.host} step={step} />}
               onRank={(other) => withQuery({ rank: other })}
               onClose={close}
             />
+          ) : (
+            <div class="reserved" style={styleOf(WHY_ROOM)} />
           )
         }
       </Shown>

@@ -404,7 +404,7 @@ function Tiles(props: { numbers: Resource<Fleet>; jobs: JobsFound; open: Open })
         value={lost === undefined ? "–" : hoursNumber(lost)}
         hint={hintOf(lost, `in the last day${lost && price ? `: ${money(lost, price)}` : ""}`)}
         tone={(lost ?? 0) >= 8 ? "bad" : (lost ?? 0) >= 1 ? "warn" : ""}
-        href={href(["incident"])}
+        href={href(["costs"])}
       />
     </section>
   );

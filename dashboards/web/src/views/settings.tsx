@@ -35,7 +35,8 @@ import { fix, now, range, rangeWord } from "../time";
 import { Panel } from "../ui/panel";
 import { aligned, Plot } from "../ui/plot";
 import { RangePicker } from "../ui/range";
-import { Empty, Shown } from "../ui/states";
+import { Below, Empty, type Room, Shown } from "../ui/states";
+import { RolloutTab } from "./settings-rollouts";
 import "../style/settings.css";
 
 const TABS = [
@@ -43,6 +44,7 @@ const TABS = [
   { word: "rules", label: "Alerts and rules", view: RuleTab },
   { word: "notices", label: "Notices and silences", view: Notifications },
   { word: "agents", label: "Agents and series", view: AgentTab },
+  { word: "rollouts", label: "Roll-outs", view: RolloutTab },
   { word: "browser", label: "This browser", view: Browser },
 ] as const;
 
@@ -74,6 +76,15 @@ function every(seconds: number): number {
   return Math.floor(now.value / seconds);
 }
 
+/** What the service's tiles take. */
+const TILES_ROOM: Room = { wide: 239, narrow: 534 };
+/** With the verdict above them. */
+const HEALTH_ROOM: Room = { wide: 368, narrow: 726 };
+/** Two short tables of agents. */
+const AGENTS_ROOM: Room = { wide: 388, narrow: 600 };
+/** Three lists of ten bars, and a short table. */
+const SERIES_ROOM: Room = { wide: 770, narrow: 1140 };
+
 // --- health ----------------------------------------------------------------------------------------
 
 function Health() {
@@ -97,7 +108,7 @@ function Health() {
   );
   return (
     <>
-      <Shown resource={found} what="the service's health" room={320}>
+      <Shown resource={found} what="the service's health" room={HEALTH_ROOM}>
         {({ about, book, notices }) => (
           <>
             <ServiceVerdict
@@ -105,7 +116,7 @@ function Health() {
               hasNumbers={!numbers.data || numbers.data.processes.length > 0}
               hasPack={hasPack(book)}
             />
-            <Shown resource={numbers} what="the service's own numbers" room={240}>
+            <Shown resource={numbers} what="the service's own numbers" room={TILES_ROOM}>
               {(known) => <ServiceTiles about={about} numbers={known} now={now.value} />}
             </Shown>
           </>
@@ -298,7 +309,7 @@ function AgentTab() {
   );
   return (
     <>
-      <Shown resource={agents} what="agents">
+      <Shown resource={agents} what="agents" room={AGENTS_ROOM}>
         {({ troubles, versions, all }) => (
           <>
             <AgentTable troubles={troubles} known={number(all) ?? 0} />
@@ -306,12 +317,16 @@ function AgentTab() {
           </>
         )}
       </Shown>
-      <Shown resource={series} what="series">
-        {({ counts, refused }) => <SeriesPanels counts={counts} refused={refused} />}
-      </Shown>
-      <Shown resource={odd} what="refusals">
-        {(found) => <Odd found={found} now={now.value} />}
-      </Shown>
+      <Below above={[agents]}>
+        <Shown resource={series} what="series" room={SERIES_ROOM}>
+          {({ counts, refused }) => <SeriesPanels counts={counts} refused={refused} />}
+        </Shown>
+      </Below>
+      <Below above={[agents, series]}>
+        <Shown resource={odd} what="refusals">
+          {(found) => <Odd found={found} now={now.value} />}
+        </Shown>
+      </Below>
     </>
   );
 }

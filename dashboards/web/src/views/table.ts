@@ -63,6 +63,14 @@ export const VIEWS: readonly View[] = [
     load: () => import("./incident"),
   },
   {
+    word: "costs",
+    label: "Costs",
+    key: "w",
+    isInMenu: false,
+    hasRange: false,
+    load: () => import("./costs"),
+  },
+  {
     word: "explore",
     label: "Explore",
     key: "e",
