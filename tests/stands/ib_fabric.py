@@ -169,9 +169,9 @@ def libraries() -> list[Path]:
     return [*(path for path in beside if path.exists()), library]
 
 
-def wait_until(is_so: Callable[[], bool], running: Fabric) -> None:
+def wait_until(is_so: Callable[[], bool], running: Fabric, seconds: float = READY_SECONDS) -> None:
     """Return once it is so; if it never is, raise with ibsim's output."""
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + seconds
     while running.process.poll() is None and time.monotonic() < deadline:
         if is_so():
             return
