@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from api.data.backup.move import MOVES_SQL
 from api.data.store.migrate import LEDGER, Placement, load_migrations
 from api.data.store.shards import place_of_series, standing_on
 from api.data.store.store import RETAINED_TABLES, Store, StoreUrl
+from api.fabric import cache
 from api.http import works
 from api.oncall.evaluate import lead, task
 from collector.contract import wire
@@ -37,6 +38,7 @@ from tests.worlds.simulated_cluster import GPUS_PER_HOST, JOB_HOSTS, small_job, 
 
 API = Path(__file__).parents[2] / "api"
 SECONDS = 9.0
+ALIKE_SECONDS = 60.0
 RANKS = JOB_HOSTS * GPUS_PER_HOST
 TABLES = (*RETAINED_TABLES, "metadata")
 ASKS = re.compile(rf"\b(FROM|JOIN|INTO)\s+({'|'.join(TABLES)})\b")
@@ -98,6 +100,8 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
             (works, "JOBS_SECONDS", 0.5),
             (task, "EVALUATE_SECONDS", 1e6),
             (lead, "RENEW_SECONDS", 1e6),
+            # It would be for good: the clock stands, and who asks first may ask before cables.
+            (cache, "kept_seconds", lambda _: 0.0),
         ):
             stack.enter_context(patch.object(place, name, value))
         stack.enter_context(patch.object(Store, "query", query))
@@ -260,6 +264,14 @@ QUESTIONS: list[tuple[str, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("path", "parameters"), QUESTIONS, ids=str)
 def test_both_answer_the_same(twins: Twins, path: str, parameters: dict[str, str]) -> None:
+    """Soon: works of each service may still note in its inventory what its store has."""
+
+    def are_alike() -> bool:
+        one, three = twins.answers(path, **parameters)
+        return bool(three == one)
+
+    with suppress(AssertionError):
+        eventually(are_alike, "the same answer", ALIKE_SECONDS)
     one, three = twins.answers(path, **parameters)
     assert three == one
 
@@ -285,7 +297,7 @@ NOT_ASKED = {
 REVIEWED = {
     "api/data/export.py": 1,
     "api/data/store/shards.py": 2,
-    "api/fleet/audit/facts.py": 7,
+    "api/fleet/audit/facts.py": 8,
     "api/jobs/correlate/baseline.py": 1,
     "api/jobs/correlate/captured.py": 2,
     "api/jobs/correlate/traffic.py": 1,
