@@ -141,15 +141,7 @@ def nic_load(ports: Ports) -> Floats:
 def uplink(window: Window, row: int, span: Span, share: Floats, flows: Floats) -> Finding | None:
     """One port against the others of its kind; None if they are as full."""
     ports = window.ports
-    far = int(ports.other_end[row])
-    same = [
-        other
-        for other in ports.rows_of_device[ports.host[row], ports.device[row]]
-        if other != row
-        and ports.other_end[other] >= 0
-        and ports.tier[ports.other_end[other]] == ports.tier[far]
-        and ports.is_switch[ports.other_end[other]] == ports.is_switch[far]
-    ]
+    same = beside(ports, row)
     full = mean(share[row, span.cells])
     others = np.nan_to_num(means(share[same][:, span.cells])) if same else np.zeros(0)
     if not len(others) or np.median(others) > OTHERS_MOST * full:
@@ -181,6 +173,19 @@ def uplink(window: Window, row: int, span: Span, share: Floats, flows: Floats) -
             *flow_evidence(window, row, span),
         ],
     )
+
+
+def beside(ports: Ports, row: int) -> list[int]:
+    """The other ports of its switch that lead to the same tier: a hash may choose among them."""
+    far = int(ports.other_end[row])
+    return [
+        other
+        for other in ports.rows_of_device[ports.host[row], ports.device[row]]
+        if other != row
+        and ports.other_end[other] >= 0
+        and ports.tier[ports.other_end[other]] == ports.tier[far]
+        and ports.is_switch[ports.other_end[other]] == ports.is_switch[far]
+    ]
 
 
 def carries(window: Window, row: int, span: Span, words: str, before: float) -> list[Evidence]:

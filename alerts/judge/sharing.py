@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from alerts.detectors.congestion import carries, nic_load
+from alerts.detectors.congestion import OTHERS_MOST, beside, carries, nic_load
 from alerts.finding import Finding
 from alerts.signals.ports import Span, called, faces_switch, load, mean, percent, scaled
 from alerts.signals.transfer import kinds_of, shown_size
@@ -38,6 +38,9 @@ EXPLAINED = (0.7, 1.3)
 transfer; another job that sends for 40 % of the time then accounts for 0.4 of it."""
 OPERATIONS_LEAST = 8
 """Of each kind, before rhythms are compared."""
+COST_LEAST = 0.01
+"""Of the time of a job, that sharing must cost it: two healthy jobs that meet now and then behind
+their computing are everyday's chance."""
 PAIRS_MAX = 512
 """Pairs of communicators that are compared: those on the fullest cables first."""
 
@@ -71,6 +74,11 @@ def shared_cable(window: Window, job: JobWindow, symptom: Finding) -> Finding | 
         return None
     best = max(met, key=lambda one: (round(one.fit, 2), -abs(1 - one.explained), one.row))
     return to_finding(window, job, symptom, best, span)
+
+
+def is_harmless(symptom: Finding) -> bool:
+    """Whether sharing a cable costs the job nothing, so that nobody has to do anything."""
+    return symptom.cost is not None and symptom.cost.lost_share < COST_LEAST
 
 
 def span_of(ports: Ports, symptom: Finding) -> Span | None:
@@ -247,7 +255,24 @@ def to_finding(
         since_ns=symptom.since_ns,
         until_ns=symptom.until_ns,
         last_ns=symptom.last_ns,
-        reason=Reason.ROUTING,
+        reason=Reason.ROUTING if is_uneven(ports, met.row, span) else Reason.NEIGHBOUR,
         victims=(symptom.culprit,),
         evidence=(*carries(window, met.row, span, words, before), times),
     )
+
+
+def is_uneven(ports: Ports, row: int, span: Span) -> bool:
+    """Whether ways beside it carry clearly less, so that a better hash would have helped."""
+    share = load(ports)
+    others = [mean(share[other, span.cells]) for other in ways_beside(ports, row)]
+    full = mean(share[row, span.cells])
+    return any(other < OTHERS_MOST * full for other in others)
+
+
+def ways_beside(ports: Ports, row: int) -> list[int]:
+    """The ports that the same bytes could have taken: of a dragonfly those to the same router."""
+    far = int(ports.other_end[row])
+    same = beside(ports, row)
+    if ports.tier[far] != ports.tier[row]:
+        return same
+    return [one for one in same if ports.host[ports.other_end[one]] == ports.host[far]]

@@ -26,7 +26,7 @@ from alerts.judge.confidence import confidence
 from alerts.judge.kernel_words import kernel_words
 from alerts.judge.places import Surroundings, feeds, is_same, port_row, with_all_names
 from alerts.judge.ruled_out import ruled_out
-from alerts.judge.sharing import shared_cable
+from alerts.judge.sharing import is_harmless, shared_cable
 from alerts.judge.undecided import undecided_of
 from alerts.judge.words import action, summary
 from alerts.window.model import JobWindow, Window
@@ -167,6 +167,8 @@ def network_cases(
         guilty = [(score, one) for score, one in scored if score > 0]
         if not guilty:
             shared = shared_cable(window, around[symptom.job].job, symptom)
+            if shared is not None and is_harmless(symptom):
+                continue
             root = symptom if shared is None else shared
             bare.append(Case(root=root, culprit=root.culprit, symptoms=[symptom]))
             continue

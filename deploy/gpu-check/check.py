@@ -68,6 +68,17 @@ def parse() -> argparse.Namespace:
     add("--linger", type=float, default=4.0, help="seconds that a fault lasts after its verdict")
     add("--turn", type=float, default=4.0, help="seconds with, and without, agents in turn")
     add("--pairs", type=int, default=4, help="of such turns; 0: agents' cost is not measured")
+    add(
+        "--gpu-readers",
+        default=str(RANKS),
+        help="agents that read the GPU while their cost is measured, one measurement each: 8,1,0",
+    )
+    add(
+        "--spare-cores",
+        type=int,
+        default=0,
+        help="cores that agents and service have apart from the ranks; 0: all share all",
+    )
     add("--bare", type=float, default=12.0, help="seconds without plugin; 0: not measured")
     add(
         "--seconds",
@@ -93,6 +104,7 @@ class Check:
             "options": {name: str(value) for name, value in vars(options).items()},
             "began_ns": time.time_ns(),
             "machine": machine(),
+            "agents": [],
             "faults": [],
         }
 
@@ -110,7 +122,18 @@ class Check:
 
     def plan(self, plugin: str) -> Plan:
         is_fake = self.options.fake
-        return Plan(JOB, self.options.python, plugin, is_fake, self.work / "shim")
+        ranks, _ = self.cores()
+        return Plan(JOB, self.options.python, plugin, is_fake, self.work / "shim", ranks)
+
+    def cores(self) -> tuple[list[int], list[int]]:
+        """The ranks' and the watchers'; empty: all."""
+        if not (spare := self.options.spare_cores):
+            return [], []
+        own = sorted(os.sched_getaffinity(0))
+        return own[:-spare], own[-spare:]
+
+    def gpu_readers(self) -> list[int]:
+        return [int(one) for one in self.options.gpu_readers.split(",") if one]
 
 
 def main() -> int:
@@ -147,9 +170,15 @@ def missing(options: argparse.Namespace) -> str:
     """What this machine lacks; empty if nothing."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    for program in ("ip", "tc", "unshare", "mount", options.fabricscope, options.python):
+    for program in ("ip", "tc", "unshare", "mount", "taskset", options.fabricscope, options.python):
         if shutil.which(program) is None:
             return f"{program} is not there (iproute2, util-linux, --fabricscope, --python)"
+    if options.spare_cores and not 0 < options.spare_cores < len(os.sched_getaffinity(0)):
+        cores = len(os.sched_getaffinity(0))
+        return f"--spare-cores {options.spare_cores}: this machine has {cores} cores"
+    readers = options.gpu_readers.split(",")
+    if not all(one.isdigit() and int(one) <= RANKS for one in readers if one):
+        return f"--gpu-readers {options.gpu_readers}: give numbers from 0 to {RANKS}, such as 8,1,0"
     if unknown := set(options.faults.split(",")) - {*FAULTS, ""}:
         return f"--faults {options.faults}: {', '.join(sorted(unknown))} is none of a, b, c"
     return ""
@@ -172,21 +201,27 @@ def run_check(check: Check) -> None:
             check.say(f"the job runs: {FIRST_STEPS} steps after {took:.0f} s")
             check.found["machine"] |= facts(check.logs, "watched")
             job.check_records()
-            if options.pairs:
-                with watched(check, job, "cost") as (service, agents):
-                    measure_cost(check, service, job, agents)
+            for readers in check.gpu_readers() if options.pairs else []:
+                with watched(check, job, f"cost{readers}", readers) as (service, agents):
+                    measure_cost(check, service, job, agents, readers)
             # With a service that has not seen the agents being held.
-            with watched(check, job, "faults") as (service, agents):
+            with watched(check, job, "faults", RANKS) as (service, agents):
                 watch_job(check, service, job, agents)
 
 
 @contextmanager
-def watched(check: Check, job: Job, name: str) -> Iterator[tuple[Service, Agents]]:
+def watched(
+    check: Check, job: Job, name: str, gpu_readers: int
+) -> Iterator[tuple[Service, Agents]]:
     """A service and agents that know all ranks of the job."""
     program, folder = check.options.fabricscope, check.work / name
-    with serving(program, folder / "service", check.logs / f"service-{name}.log") as service:
+    _, cores = check.cores()
+    log = check.logs / f"service-{name}.log"
+    with serving(program, folder / "service", log, cores=cores) as service:
         service.wait_until_ready()
-        with watching(program, service, job, folder, check.logs) as agents:
+        with watching(
+            program, service, job, folder, check.logs, cores=cores, gpu_readers=gpu_readers
+        ) as agents:
             wait_until_known(check, service, agents)
             yield service, agents
 
@@ -204,10 +239,12 @@ def measure_bare(check: Check) -> None:
     check.save()
 
 
-def measure_cost(check: Check, service: Service, job: Job, agents: Agents) -> None:
-    check.say("agents in turns: held, running")
+def measure_cost(
+    check: Check, service: Service, job: Job, agents: Agents, gpu_readers: int
+) -> None:
+    check.say(f"agents in turns: held, running; {gpu_readers} of them read the GPU")
     cost = measure_agents(job, agents, service, check.options.turn, check.options.pairs)
-    check.found["agents"] = cost
+    check.found["agents"].append(cost | {"gpu_readers": gpu_readers})
     check.say(f"agents cost {cost['difference_percent']} % of a step")
     check.save()
 
@@ -350,19 +387,20 @@ def table(found: dict[str, Any]) -> str:
         lines += [f"    accused another: {one['summary']}" for one in done["accused_others"]]
     for one in found.get("unexpected", []):
         lines.append(f"before any fault: {one['summary']}")
-    if cost := found.get("agents"):
+    for cost in found.get("agents", []):
         difference, error = cost["difference_percent"], cost["standard_error_percent"]
         lines.append(
-            f"agents: {difference} % of a step (standard error {error}; target {TARGET_PERCENT}), "
-            f"{cost['agent_cores']} cores each, service {cost['service_cores']} cores"
+            f"agents, {cost['gpu_readers']} of them read the GPU: {difference} % of a step "
+            f"(standard error {error}; target {TARGET_PERCENT}), {cost['agent_cores']} cores each, "
+            f"service {cost['service_cores']} cores"
         )
-        bare, beside = found.get("bare", {}).get("mean_ms"), cost["without"].get("mean_ms")
-        if bare and beside and found["plugin"]:
-            percent = (beside / bare - 1) * 100
-            lines.append(
-                f"plugin: step {bare} ms without, {beside} ms with: {percent:.2f} % "
-                "(two jobs, one after the other)"
-            )
+    bare = found.get("bare", {}).get("mean_ms")
+    if bare and found["plugin"] and (costs := found.get("agents")):
+        beside = costs[0]["without"].get("mean_ms", bare)
+        lines.append(
+            f"plugin: step {bare} ms without, {beside} ms with: {(beside / bare - 1) * 100:.2f} % "
+            "(two jobs, one after the other)"
+        )
     return "\n".join(lines)
 
 

@@ -54,17 +54,16 @@ def compared(without: list[list[float]], beside: list[list[float]]) -> dict[str,
     >>> compared([[10.0, 10.0], [10.0]], [[10.1], [10.2, 10.2]])["difference_percent"]
     1.5
     """
-    pairs = [
-        (statistics.fmean(one) / statistics.fmean(other) - 1) * 100
-        for other, one in zip(without, beside, strict=True)
-        if one and other
-    ]
+    both = [(other, one) for other, one in zip(without, beside, strict=True) if one and other]
+    pairs = [(statistics.fmean(one) / statistics.fmean(other) - 1) * 100 for other, one in both]
+    middles = [(statistics.median(one) / statistics.median(other) - 1) * 100 for other, one in both]
     error = statistics.stdev(pairs) / len(pairs) ** 0.5 if len(pairs) >= PAIRS_MIN else float("nan")
     return {
         "without": summary([step for turn in without for step in turn]),
         "with": summary([step for turn in beside for step in turn]),
         "difference_percent": round(statistics.fmean(pairs), 3) if pairs else None,
         "standard_error_percent": round(error, 3) if pairs and error == error else None,  # noqa: PLR0124 - not a number
+        "medians_percent": round(statistics.fmean(middles), 3) if middles else None,
         "pairs_percent": [round(one, 2) for one in pairs],
     }
 

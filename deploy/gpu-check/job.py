@@ -44,6 +44,8 @@ class Plan(NamedTuple):
     is_fake: bool
     shim: Path
     """Holds `fabricscope_steps.py`."""
+    cores: Sequence[int] = ()
+    """The ranks' own; none: all of the machine."""
 
 
 def environment_of(plan: Plan, folder: Path, rank: int) -> dict[str, str]:
@@ -103,7 +105,7 @@ class Job:
             with self._log(rank).open("wb") as log:
                 self._processes.append(
                     subprocess.Popen(
-                        words_inside(rank, command),
+                        on_cores(plan.cores, words_inside(rank, command)),
                         env=environment_of(plan, folder, rank),
                         stdout=log,
                         stderr=subprocess.STDOUT,
@@ -197,6 +199,16 @@ class Job:
             end_all(self._processes, END_SECONDS, first=None)
         else:
             end_all(self._processes, 0.0, first=None)
+
+
+def on_cores(cores: Sequence[int], words: Sequence[str]) -> list[str]:
+    """A command that runs on these cores alone, with all that it starts; none: on all.
+
+    >>> on_cores([14, 15], ["sleep", "1"])
+    ['taskset', '--cpu-list', '14,15', 'sleep', '1']
+    """
+    chosen = ",".join(map(str, cores))
+    return ["taskset", "--cpu-list", chosen, *words] if chosen else [*words]
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from job import RANKS, Job, end_all
+from job import RANKS, Job, end_all, on_cores
 from namespaces import BRIDGE_ADDRESS, INTERFACE, name_of, words_inside
 
 PORT = 9700
@@ -34,7 +34,7 @@ Incident = dict[str, Any]
 class Service:
     """`fabricscope serve` on the bridge, where all namespaces reach it, with a token."""
 
-    def __init__(self, program: str, folder: Path, log: Path) -> None:
+    def __init__(self, program: str, folder: Path, log: Path, cores: Sequence[int]) -> None:
         self.url = f"http://{BRIDGE_ADDRESS}:{PORT}"
         self.token_file = folder / "agents.token"
         self._token = secrets.token_urlsafe(32)
@@ -48,7 +48,7 @@ class Service:
             secret.chmod(0o600)
         words = [program, "serve", "--data", str(folder / "data"), "--token-file", str(tokens)]
         words += ["--listen", f"{BRIDGE_ADDRESS}:{PORT}"]
-        self.process = start(words, self._log)
+        self.process = start(on_cores(cores, words), self._log)
         # No proxy of the surrounding environment is asked about an address of this machine.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -92,22 +92,39 @@ class Service:
 
 
 class Agents:
-    """`fabricscope agent`, one in each namespace, that sees its own rank alone."""
+    """`fabricscope agent`, one in each namespace, that sees its own rank alone.
 
-    def __init__(self, program: str, service: Service, job: Job, folder: Path, logs: Path) -> None:
+    Only the first ``gpu_readers`` read the GPU: eight hosts share it here, and a real one is read
+    by the agent of one.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        service: Service,
+        job: Job,
+        folder: Path,
+        logs: Path,
+        *,
+        cores: Sequence[int],
+        gpu_readers: int,
+    ) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
         for rank in range(RANKS):
             node = name_of(rank)
             config = folder / node / "agent.toml"
             config.parent.mkdir(parents=True, exist_ok=True)
-            config.write_text(configuration(service, job, folder, rank), "utf-8")
+            reads_gpu = rank < gpu_readers
+            text = configuration(service, job, folder, rank, reads_gpu=reads_gpu)
+            config.write_text(text, "utf-8")
             others = [str(pid) for other, pid in enumerate(job.pids) if other != rank]
             # All namespaces share one /proc: each agent gets one without the other hosts' ranks.
             command = (
                 f"for pid in {' '.join(others)}; do mount -t tmpfs -o ro,size=4k none /proc/$pid; "
                 f"done; exec {shlex.quote(program)} agent --config {shlex.quote(str(config))}"
             )
-            self.processes.append(start(words_inside(rank, command), logs / f"agent-{node}.log"))
+            words = on_cores(cores, words_inside(rank, command))
+            self.processes.append(start(words, logs / f"agent-{node}.log"))
 
     @property
     def running(self) -> int:
@@ -130,7 +147,7 @@ class Agents:
         end_all(self.processes, STOP_SECONDS, signal.SIGTERM)
 
 
-def configuration(service: Service, job: Job, folder: Path, rank: int) -> str:
+def configuration(service: Service, job: Job, folder: Path, rank: int, *, reads_gpu: bool) -> str:
     """An agent's settings: the product's defaults, and where this host's logs are."""
     node = name_of(rank)
     logs = job.folder / node
@@ -148,6 +165,9 @@ include = ["{INTERFACE}"]
 [sources.bursts]
 interfaces = ["{INTERFACE}"]
 
+[sources.nvml]
+enabled = {"true" if reads_gpu else "false"}
+
 [sources.nccl_inspector]
 directories = ["{logs / "inspector"}"]
 
@@ -161,8 +181,10 @@ directories = ["{logs}"]
 
 
 @contextlib.contextmanager
-def serving(program: str, folder: Path, log: Path) -> Iterator[Service]:
-    service = Service(program, folder, log)
+def serving(
+    program: str, folder: Path, log: Path, *, cores: Sequence[int] = ()
+) -> Iterator[Service]:
+    service = Service(program, folder, log, cores)
     try:
         yield service
     finally:
@@ -171,9 +193,16 @@ def serving(program: str, folder: Path, log: Path) -> Iterator[Service]:
 
 @contextlib.contextmanager
 def watching(
-    program: str, service: Service, job: Job, folder: Path, logs: Path
+    program: str,
+    service: Service,
+    job: Job,
+    folder: Path,
+    logs: Path,
+    *,
+    cores: Sequence[int] = (),
+    gpu_readers: int = RANKS,
 ) -> Iterator[Agents]:
-    agents = Agents(program, service, job, folder, logs)
+    agents = Agents(program, service, job, folder, logs, cores=cores, gpu_readers=gpu_readers)
     try:
         yield agents
     finally:

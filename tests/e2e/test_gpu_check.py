@@ -28,7 +28,8 @@ def test_the_check_runs_and_leaves_nothing_behind(tmp_path: Path) -> None:
         str(tmp_path / "out"),
     ]
     words += ["--fake", "--faults", "", "--bare", "1", "--pairs", "1", "--turn", "1"]
-    words += ["--healthy", "0", "--fabricscope", str(FABRICSCOPE)]
+    words += ["--healthy", "0", "--fabricscope", str(FABRICSCOPE), "--gpu-readers", "1"]
+    words += ["--spare-cores", "1"] if len(os.sched_getaffinity(0)) > 1 else []
     done = subprocess.run(
         words,
         env=clean_environment() | {"TMPDIR": str(tmp_path)},
@@ -42,7 +43,11 @@ def test_the_check_runs_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert "warning" not in found, "the service knew all ranks"
     assert found["agents_running"] == 8
     assert found["bare"]["steps"] > 0
-    assert found["agents"]["with"]["steps"] > 0
+    (cost,) = found["agents"]
+    assert cost["with"]["steps"] > 0
+    assert cost["gpu_readers"] == 1
+    agents = sorted((tmp_path / "out/logs").glob("agent-node*.log"))
+    assert len(agents) == 8
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert not Path("/sys/class/net/fsbridge").exists()
     left = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True)

@@ -10,7 +10,7 @@ from alerts.judge.verdict import judge
 from alerts.window.columns import Operations
 from alerts.window.model import JobWindow, Window
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Culprit, Reason
+from collector.contract.verdict import Cause, Cost, Culprit, Reason
 from tests.worlds.small_fabric import LINE, SmallFabric, host, leaf_port
 
 ALONE_S = 0.4
@@ -79,14 +79,21 @@ def with_times(
 
 
 def two_jobs(
-    between_s: tuple[float, float], *, slow_nic: float = 1.0, flows: float = 2.0
+    between_s: tuple[float, float],
+    *,
+    slow_nic: float = 1.0,
+    flows: float = 2.0,
+    flows_beside: float = 0.0,
 ) -> Window:
-    """Two rings over the same hosts, whose bytes take leaf-0's port 7."""
+    """Two rings over the same hosts, whose bytes take leaf-0's port 7.
+
+    ``flows_beside`` is what each of its other ways to the spines carries.
+    """
     fabric = SmallFabric()
     for number in range(8):
         fabric.carry(host(number), leaf_port(number), 0.3 * LINE / 8, slice(None))
     for port, end in (("5", ("spine-0", "1")), ("6", ("spine-0", "2")), ("8", ("spine-1", "2"))):
-        fabric.carry(("leaf-0", port), end, 0.0, slice(None))
+        fabric.carry(("leaf-0", port), end, flows_beside * 0.3 * LINE / 8, slice(None))
     fabric.carry(("leaf-0", "7"), ("spine-1", "1"), flows * 0.3 * LINE / 8, slice(None))
     window = fabric.window()
     (job,) = window.jobs
@@ -139,6 +146,30 @@ def test_both_jobs_that_suffer_are_one_verdict() -> None:
     assert (verdict.cause, verdict.culprit) == (Cause.CONGESTION, UPLINK)
     assert set(verdict.jobs) == {"train", "other"}
     assert NIC.host in [victim.host for victim in verdict.victims]
+
+
+def test_no_hash_is_blamed_where_all_ways_are_as_full() -> None:
+    window = two_jobs(MEETING, flows_beside=2.0)
+    found = shared_cable(window, window.jobs[0], symptom_of(window, window.jobs[0], 1.0))
+    assert found is not None
+    assert (found.cause, found.reason) == (Cause.CONGESTION, Reason.NEIGHBOUR)
+
+
+@pytest.mark.parametrize(("lost_share", "verdicts"), [(0.0, 0), (0.009, 0), (0.05, 1)])
+def test_jobs_that_meet_behind_their_computing_are_no_trouble(
+    lost_share: float, verdicts: int
+) -> None:
+    window = two_jobs(MEETING)
+    cost = Cost(
+        job="train",
+        lost_seconds=60 * lost_share,
+        step_seconds=1.0,
+        step_seconds_without=1.0 - lost_share,
+        lost_share=lost_share,
+        gpu_hours=lost_share,
+    )
+    symptom = msgspec.structs.replace(symptom_of(window, window.jobs[0], 1.0), cost=cost)
+    assert len(judge(window, [symptom])) == verdicts
 
 
 @pytest.mark.parametrize("slow_nic", [0.6, 0.5, 0.25])
