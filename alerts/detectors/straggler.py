@@ -46,7 +46,7 @@ from alerts.signals.late import (
     find_clear,
     find_stretch,
 )
-from alerts.signals.replay import cost_of, labels_of, seen_last
+from alerts.signals.replay import cost_of, labels_of, seen_last, waits_in
 from alerts.signals.what_if import cost_by_play, what_if
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Window
@@ -59,6 +59,8 @@ NS = 1e9
 SHARE_MIN = 0.03
 """Of a step, by which a rank must be late: a thermal throttle of one GPU costs 5 to 30 %, an evenly
 loaded job differs by less than 1 % between ranks."""
+LOST_SHARE_MIN = 0.01
+"""Of the job's time that all who are late must have cost it: less is what steps differ by."""
 SHARE_LASTING = 0.10
 """The same for a rank that has been late through the whole window: less is unequal work.
 FALCON and MegaScale call a tenth straggling."""
@@ -135,6 +137,7 @@ def detect_job(window: Window, job: JobWindow) -> list[Finding]:
         (one, cost if cost is not None else cost_of(job, own, rows_of(own, one), one.stretch))
         for one in suspects
         if is_felt(own, one, cost := lost_by_play(job, own, one), suspects)
+        and is_waited_for(job, own, one, suspects)
     ]
     if not found:
         return []
@@ -332,6 +335,23 @@ def is_felt(
     if every is None or rest is None:
         return False
     return every.saved_share - rest.saved_share >= SHARE_MIN
+
+
+def is_waited_for(
+    job: JobWindow, own: OwnTime, one: Suspected, suspects: Sequence[Suspected]
+) -> bool:
+    """Whether peers would have gone on earlier without all who are late.
+
+    Ranks with much to do take turns to be the last. Of those the one that is late in most steps
+    looks slow, and where others come hardly earlier than it the job loses nothing by it. Ranks of
+    pipelines wait for messages: see `is_felt`.
+    """
+    if (own.pipeline[one.rows] >= 0).any():
+        return True
+    late = np.logical_or.reduce([rows_of(own, each) for each in suspects])
+    if not waits_in(own, late, one.stretch).has_both.any():
+        return True  # no collective shows both: it is not known
+    return cost_of(job, own, late, one.stretch).lost_share >= LOST_SHARE_MIN
 
 
 def as_peers(own: OwnTime, ranks: Flags) -> Floats:
