@@ -81,6 +81,22 @@ class Surroundings(msgspec.Struct, frozen=True, dict=True):
                 own[cable] = max(own.get(cable, 0.0), float(paths.share[place]))
         return found
 
+    def hosts_beside(self, culprit: Culprit) -> frozenset[str]:
+        """Hosts at either end of the ring's edges whose bytes cross a port."""
+        paths, ports = self.job.paths, self.window.ports
+        row = port_row(ports, culprit)
+        if paths is None or row is None:
+            return frozenset()
+        cable = cable_of(ports, row)
+        found = set()
+        for edge, name in enumerate(paths.communicator):
+            way = paths.port[int(paths.start[edge]) : int(paths.start[edge + 1])].tolist()
+            if any(cable_of(ports, one) == cable for one in way):
+                ends = (int(paths.source[edge]), int(paths.target[edge]))
+                ranks = (self.job.rank_of(name, end) for end in ends)
+                found |= {rank.host for rank in ranks if rank is not None}
+        return frozenset(found)
+
     def share_of(self, culprit: Culprit, communicators: tuple[str, ...] = ()) -> float:
         """Share of these communicators' bytes (all, if none) over the culprit; of a host 0 or 1."""
         row = port_row(self.window.ports, culprit)

@@ -71,6 +71,8 @@ CLEAR_SHARE_MIN = 0.01
 flows are spread over sixty-four equal ways, each of them is likely to carry one in sixty-four."""
 LAST_OUT_MIN = 0.5
 """Of slow operations that ranks of one host leave last: it is where the slow bytes arrive."""
+SURELY_LATE = 0.9
+"""The confidence from which a rank that is late beside trouble in the network is accused, too."""
 CASES_MAX = 256
 """Cases that are compared pairwise. More at once are one trouble with many signs, and its root is
 among those that a job feels or that are clear."""
@@ -111,7 +113,7 @@ def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Ver
         *standstill_cases(window, solid, machines, around),
     ]
     joined = by_switch(window, merged(window, foremost(cases)))
-    kept = without_effects(window, joined)
+    kept = without_effects(window, joined, around)
     verdicts = [to_verdict(window, case, found, around) for case in kept if not waits(window, case)]
     return sorted(verdicts, key=lambda one: (-cost_of(one), one.since_ns, repr(one.culprit)))
 
@@ -427,7 +429,9 @@ def merged(window: Window, cases: Sequence[Case]) -> list[Case]:
     return kept
 
 
-def without_effects(window: Window, cases: Sequence[Case]) -> list[Case]:
+def without_effects(
+    window: Window, cases: Sequence[Case], around: dict[str, Surroundings]
+) -> list[Case]:
     """Cases that are no other case's effect; what an effect shows goes to its cause."""
     kept = []
     for case in cases:
@@ -436,7 +440,11 @@ def without_effects(window: Window, cases: Sequence[Case]) -> list[Case]:
             for other in cases
             if other is not case
             and overlaps(other.root, case.root)
-            and (is_effect(window, case, other) or waits_for_storage(case, other))
+            and (
+                is_effect(window, case, other)
+                or waits_for_storage(case, other)
+                or is_beside(case, other, around)
+            )
         ]
         if causes:
             causes[0].explained.append(case.root)
@@ -461,6 +469,23 @@ def is_at_the_end(window: Window, case: Case, other: Case) -> bool:
             if one.job in jobs and one.communicators
         )
     )
+
+
+def is_beside(case: Case, other: Case, around: dict[str, Surroundings]) -> bool:
+    """Whether ranks that are not surely late have bytes to bring past trouble in the network.
+
+    What waits for its bytes comes late to what follows. Steps are long meanwhile, so that few have
+    been seen; ranks with trouble of their own are late in the next ones, too.
+    """
+    root, culprit = case.root, case.culprit
+    if root.cause.facts.family is not Family.RANK or not case.is_bare or root.job not in around:
+        return False
+    is_root = is_network(other.root) and other.root.since_ns <= root.since_ns + TOGETHER_NS
+    if not is_root or begins_after(root, other.root):
+        return False
+    if confidence(root, case.symptoms, case.support) >= SURELY_LATE:
+        return False
+    return culprit.host in around[root.job].hosts_beside(other.culprit)
 
 
 def begins_after(one: Finding, other: Finding) -> bool:

@@ -229,6 +229,25 @@ def test_ranks_where_slow_transfers_end_are_late_by_them_unless_they_have_a_reas
     assert len(judge(ended_at(window, "node3"), [late, over])) == 2
 
 
+@pytest.mark.parametrize(
+    ("host", "strength", "accused"),
+    [("node1", 0.5, False), ("node3", 0.5, False), ("node6", 0.5, True), ("node1", 0.9, True)],
+)
+def test_ranks_whose_bytes_pass_the_trouble_are_late_by_it_unless_they_surely_are(
+    window: Window, host: str, strength: float, *, accused: bool
+) -> None:
+    """No operation of a job whose steps became long has ended often enough to show more."""
+    bursts = found(window, Cause.MICROBURST, nic(2), reason=Reason.NEIGHBOUR)
+    late = found(window, Cause.STRAGGLER, Culprit(job=JOB, host=host), job=JOB, strength=strength)
+    said = [one.cause for one in judge(window, [late, bursts])]
+    assert (Cause.STRAGGLER in said) is accused
+    assert Cause.MICROBURST in said
+    earlier = msgspec.structs.replace(late, since_ns=bursts.since_ns - 60 * NS)
+    assert len(judge(window, [earlier, bursts])) == 2
+    reason = found(window, Cause.STRAGGLER, Culprit(host=host), reason=Reason.HOST_STALL)
+    assert len(judge(window, [late, bursts, reason])) == 2
+
+
 @pytest.mark.parametrize("cause", [Cause.CONGESTION, Cause.LOSSY_LINK])
 def test_a_queue_on_the_way_to_a_host_in_trouble_is_no_trouble_of_its_own(
     window: Window, cause: Cause
