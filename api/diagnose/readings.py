@@ -11,7 +11,7 @@ from alerts.window.columns import Floats
 from api.base.host_names import HOST_LABELS
 from api.data.store.store import Store
 from api.diagnose.analyse import TimeRange
-from collector.contract.catalog import load_catalog
+from collector.contract.catalog import Alias, load_catalog
 from collector.contract.identity import metric_id
 
 BUCKETS = 400
@@ -101,8 +101,9 @@ def read_plots(store: Store, within: TimeRange) -> list[Readings]:
 
 
 def read_plot(store: Store, plot: Plot, within: TimeRange) -> Readings:
-    factors = foreign_names(plot)
-    named = store.query(SERIES_SQL, {"names": sorted(factors)}).to_pylist()
+    aliases = foreign_names(plot)
+    named = store.query(SERIES_SQL, {"names": sorted(aliases)}).to_pylist()
+    named = [row for row in named if is_meant(aliases[row["name"]], row)]
     if not named:
         return Readings(plot, [])
     from_ms, to_ms = within.from_ns // 1_000_000, within.to_ns // 1_000_000
@@ -112,7 +113,7 @@ def read_plot(store: Store, plot: Plot, within: TimeRange) -> Readings:
             "from_ms": from_ms,
             "to_ms": to_ms,
             "width_ms": max(1, (to_ms - from_ms) // BUCKETS),
-            "metrics": sorted(metric_id(name) for name in factors),
+            "metrics": sorted(metric_id(name) for name in aliases),
             "series": [row["series"] for row in named],
         },
     )
@@ -125,7 +126,8 @@ def read_plot(store: Store, plot: Plot, within: TimeRange) -> Readings:
             int(np.searchsorted(series, identity, side="left")),
             int(np.searchsorted(series, identity, side="right")),
         )
-        factor = plot.factor * factors[row["name"]]
+        alias = aliases[row["name"]]
+        factor = plot.factor * (1.0 if alias is None else alias.factor)
         if line := to_line(row, plot, times[own], values[own] * factor):
             lines.append(line)
     if plot.is_rate:
@@ -135,16 +137,20 @@ def read_plot(store: Store, plot: Plot, within: TimeRange) -> Readings:
     return Readings(plot, kept, len(lines) - len(kept))
 
 
-def foreign_names(plot: Plot) -> dict[str, float]:
+def foreign_names(plot: Plot) -> dict[str, Alias | None]:
+    """The names of a plot's metrics: ours, and those of other exporters with the alias."""
     catalog = load_catalog()
-    names: dict[str, float] = {}
+    names: dict[str, Alias | None] = {}
     for ours in plot.metrics:
-        names[ours] = 1.0
+        names[ours] = None
         metric = catalog.metric(ours)
-        for alias in metric.aliases if metric is not None else ():
-            if not alias.match:
-                names[alias.name] = alias.factor
+        names |= {alias.name: alias for alias in (metric.aliases if metric is not None else ())}
     return names
+
+
+def is_meant(alias: Alias | None, row: dict[str, Any]) -> bool:
+    """Whether a series is of the plot: a part of a GPU has the name of the GPU."""
+    return alias is None or alias.fits(dict(row["labels"]))
 
 
 def to_line(row: dict[str, Any], plot: Plot, time_ns: Floats, value: Floats) -> Line | None:

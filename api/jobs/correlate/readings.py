@@ -126,7 +126,7 @@ class Name(msgspec.Struct, frozen=True):
         theirs: Mapping[str, str] = {}
         if self.alias is not None:
             theirs = self.alias.labels
-            if any(labels.get(name) != value for name, value in self.alias.match.items()):
+            if not self.alias.fits(labels):
                 return None
         needs, lacks = self.choice.needs, self.choice.lacks
         if (needs and not labels.get(needs)) or (lacks and labels.get(lacks)):
@@ -138,8 +138,12 @@ class Name(msgspec.Struct, frozen=True):
 
     def measured(self, labels: Mapping[str, str]) -> tuple[str, ...]:
         """What is measured at the thing: values of the metric's labels, by its own names."""
-        theirs = self.alias.labels if self.alias is not None else {}
-        return tuple(labels.get(theirs.get(name, name), "") for name in self.labels)
+        if self.alias is None:
+            return tuple(labels.get(name, "") for name in self.labels)
+        theirs, means = self.alias.labels, self.alias.means
+        return tuple(
+            means.get(name) or labels.get(theirs.get(name, name), "") for name in self.labels
+        )
 
 
 def all_names(choices: Sequence[Choice]) -> dict[str, Name]:
