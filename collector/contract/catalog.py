@@ -152,6 +152,7 @@ class Catalog:
                     raise CatalogError(msg)
                 self._metrics[metric.name] = (metric, file.target)
                 for alias in metric.aliases:
+                    check_alias(alias, {*metric.labels, *file.target.labels})
                     self._aliases.setdefault(alias.name, []).append((alias, metric))
 
     @property
@@ -232,11 +233,14 @@ def check_metric(metric: Metric, target: Target) -> None:
         refuse(f"its window is {metric.window!r}, which is none of its labels, nor {WHOLE!r}")
     if metric.window and metric.kind not in (Kind.COUNTER, Kind.GAUGE):
         refuse(f"a window has counters and gauges, and this is of kind {metric.kind}")
-    for alias in metric.aliases:
-        if unknown := alias.means.keys() - {*metric.labels, *target.labels}:
-            refuse(f"its alias {alias.name} means labels {sorted(unknown)}, which it lacks")
     if overlap := set(metric.labels) & set(target.labels):
         refuse(f"labels {sorted(overlap)} are its target's already")
+
+
+def check_alias(alias: Alias, labels: set[str]) -> None:
+    """Raise CatalogError if the alias gives a value to a label that its metric lacks."""
+    if unknown := alias.means.keys() - labels:
+        raise CatalogError(f"catalog: {alias.name} means {sorted(unknown)}: labels that it lacks")
 
 
 def parse_catalog_file(text: str, name: str) -> CatalogFile:

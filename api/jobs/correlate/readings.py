@@ -18,8 +18,8 @@ import numpy.typing as npt
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Grid, Readings
 from alerts.window.split import starts_of
-from api.base.host_names import HOST_LABELS
 from api.base.quarantine import Quarantine, shown_series
+from api.data.inventory.sightings import host_of
 from api.data.store.rings import Held
 from api.data.store.store import Store
 from collector.contract.catalog import Alias, Kind, load_catalog
@@ -131,10 +131,8 @@ class Name(msgspec.Struct, frozen=True):
         needs, lacks = self.choice.needs, self.choice.lacks
         if (needs and not labels.get(needs)) or (lacks and labels.get(lacks)):
             return None
-        key = [labels.get(theirs.get(name, name), "") for name in keys]
-        if not key[0]:
-            key[0] = next((labels[name] for name in HOST_LABELS if labels.get(name)), "")
-        return tuple(key)
+        own = (labels.get(theirs.get(name, name), "") for name in keys[1:])
+        return (host_of(labels, theirs), *own)
 
     def measured(self, labels: Mapping[str, str]) -> tuple[str, ...]:
         """What is measured at the thing: values of the metric's labels, by its own names."""

@@ -144,7 +144,7 @@ def test_versions(content_type: str, version: int | None) -> None:
     assert version_of(content_type) == version
 
 
-# --- fields of DCGM that have no value -------------------------------------------------------------
+# --- fields of DCGM that have no value -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [2147483634.0, 9223372036854775794.0, 140737488355328.0, 1.8e308])
