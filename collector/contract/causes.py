@@ -337,7 +337,10 @@ class Cause(enum.StrEnum):
         runbook="congested-path",
         colour="s6",
         drawn_by="pause",
-        by_reason={Reason.ROUTING: ByReason(depth=90)},
+        by_reason={
+            Reason.ROUTING: ByReason(depth=90),
+            Reason.STORAGE_TRAFFIC: ByReason(blame=PASSING_LOAD),
+        },
     )
     MICROBURST = CauseFacts(
         name="microburst",
