@@ -16,7 +16,7 @@ from alerts.window.columns import Floats
 from alerts.window.model import Window
 from collector.contract.figures import quantity
 from collector.contract.storage import server_of
-from collector.contract.verdict import Evidence
+from collector.contract.verdict import Culprit, Evidence
 
 READINGS = {READ: "mount_read_bytes_total", WRITE: "mount_written_bytes_total"}
 """By what the host does. Bytes that it reads come in at its port."""
@@ -124,3 +124,14 @@ def storage_beside(
         return []
     most = max(found, key=lambda one: (one.now, one.host, one.storage, one.kind))
     return storage_evidence(window, most, span, line_bytes)
+
+
+def storage_at(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> list[Evidence]:
+    """Storage that the host of a NIC moves while that NIC is slow: open whether because of it."""
+    ports = window.ports
+    row = ports.row_of.get((nic.host, nic.device, nic.port))
+    first, last = max(0, ports.grid.cell_of(since_ns)), ports.grid.cell_of(last_ns)
+    span = Span(first, min(ports.grid.cells - 1, last))
+    if row is None or span.first > span.last:
+        return []
+    return storage_beside(window, [nic.host], span, float(ports.rate_bits_per_second[row]) / 8)
