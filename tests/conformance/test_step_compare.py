@@ -220,7 +220,7 @@ def test_a_hosts_cable_carries_its_own_job_alone(service: InProcess, host: str, 
 
 
 def test_a_hosts_cable_tells_who_had_the_device_alone(service: InProcess) -> None:
-    assert shares(service, "node0003/mlx5_0/1")["tenants"] == []
+    assert shares(service, "node0001/mlx5_0/1")["tenants"] == []
     labels = {"__name__": "fabric_rdma_sole_tenant_info", "host": "node0003", "device": "mlx5_0"}
     times = [((START_S + at) * 1000) for at in range(0, END_S, 60)]
     whose = TimeSeries(sorted({**labels, "job": JOB}.items()), [(1.0, at) for at in times])
