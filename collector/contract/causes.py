@@ -337,10 +337,7 @@ class Cause(enum.StrEnum):
         runbook="congested-path",
         colour="s6",
         drawn_by="pause",
-        by_reason={
-            Reason.ROUTING: ByReason(depth=90),
-            Reason.STORAGE_TRAFFIC: ByReason(blame=PASSING_LOAD),
-        },
+        by_reason={Reason.ROUTING: ByReason(depth=90)},
     )
     MICROBURST = CauseFacts(
         name="microburst",

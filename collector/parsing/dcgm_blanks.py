@@ -20,7 +20,7 @@ the greatest float and infinity, with which other programs say it, are blank as 
 def is_blank(value: float) -> bool:
     """Whether a field's value stands for none.
 
-    >>> is_blank(2147483634), is_blank(9223372036854775794), is_blank(51)
+    >>> is_blank(2147483634.0), is_blank(9223372036854775794.0), is_blank(51.0)
     (True, True, False)
     """
     return value in BLANKS or value >= IMPOSSIBLE_MIN
