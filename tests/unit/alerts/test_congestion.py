@@ -241,7 +241,7 @@ def test_a_host_that_reads_what_fills_its_port_is_told_with_mount_and_server() -
     assert (told.labels["host"], told.labels["storage"]) == ("node3", STORAGE)
     assert "(server filer1)" in told.text
     (verdict,) = judge(reading(steady_neighbour(), FOREIGN))
-    assert "reads or writes its storage" in verdict.summary
+    assert "reads from its storage" in verdict.summary
     assert "node3" in verdict.action
 
 
