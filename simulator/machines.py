@@ -397,7 +397,8 @@ class _Hosts:
             ]
         )
         self._pressure += np.rint(waits * is_on * (seconds * US)).astype(np.int64)
-        reads = LOADER_BYTES_PER_SECOND / READ_BYTES * gpus * seconds
+        wanted = LOADER_BYTES_PER_SECOND * gpus + world.host_storage_bytes_per_second
+        reads = wanted / READ_BYTES * seconds
         self._reads += reads
         self._response_s += reads * world.host_storage_seconds
         held = STALL_HOLDS_SHARE * np.minimum(1.0, stall / STALL_WORST)

@@ -51,6 +51,7 @@ from alerts.signals.ports import (
     values_of,
     waited,
 )
+from alerts.signals.storage_traffic import storage_beside
 from alerts.signals.talkers import flow_evidence
 from alerts.window.columns import Flags, Floats
 from alerts.window.model import Ports, Window
@@ -171,6 +172,7 @@ def uplink(window: Window, row: int, span: Span, share: Floats, flows: Floats) -
         evidence=[
             *carries(window, row, span, words, mean(share[row, before])),
             *flow_evidence(window, row, span),
+            *storage_beside(window, behind(ports, row), span, line_bytes(ports, row)),
         ],
     )
 
@@ -186,6 +188,18 @@ def beside(ports: Ports, row: int) -> list[int]:
         and ports.tier[ports.other_end[other]] == ports.tier[far]
         and ports.is_switch[ports.other_end[other]] == ports.is_switch[far]
     ]
+
+
+def behind(ports: Ports, row: int) -> list[str]:
+    """The hosts on the port's switch, whose bytes may go through it."""
+    on_switch = np.isin(ports.other_end, ports.rows_of_device[ports.host[row], ports.device[row]])
+    return sorted(
+        {ports.host[one] for one in np.flatnonzero(on_switch & ~ports.is_switch).tolist()}
+    )
+
+
+def line_bytes(ports: Ports, row: int) -> float:
+    return float(ports.rate_bits_per_second[row]) / 8
 
 
 def carries(window: Window, row: int, span: Span, words: str, before: float) -> list[Evidence]:

@@ -64,6 +64,7 @@ from alerts.signals.lasting import Lasting, lasting
 from alerts.signals.pipelines import by_messages
 from alerts.signals.smoothness import Smoothest, smoothest
 from alerts.signals.step_times import cost_by_steps
+from alerts.signals.storage_traffic import storage_at
 from alerts.signals.transfer import (
     MANY,
     Company,
@@ -518,6 +519,7 @@ def evidence_of(
     smooth, ports = episode.smooth, fabric.window.ports
     if smooth is not None and smooth.is_clear and ports.culprit(smooth.row) == culprit:
         found.append(smooth_evidence(fabric.window, episode, smooth))
+    found += storage_at(fabric.window, culprit, episode.since_ns, episode.last_ns)
     return tuple(found)
 
 

@@ -39,6 +39,8 @@ from alerts.signals.ports import (
     values_of,
     waited,
 )
+from alerts.signals.storage import READ
+from alerts.signals.storage_traffic import explains, storage_evidence, traffic_of
 from alerts.signals.talkers import flow_evidence
 from alerts.window.columns import Flags, Floats
 from alerts.window.model import Ports, Window
@@ -97,6 +99,8 @@ class Inflow(msgspec.Struct, frozen=True, kw_only=True):
 
     nic: int
     span: Span
+    is_own_storage: bool
+    """The host behind the NIC reads them from its own mount."""
     is_bursty: bool
     """Its mean leaves room, and yet a queue stands: it comes all at once."""
     strength: float
@@ -112,7 +116,7 @@ def inflow_findings(
             one.span,
             detector=detector,
             cause=cause,
-            reason=Reason.NEIGHBOUR,
+            reason=Reason.STORAGE_TRAFFIC if one.is_own_storage else Reason.NEIGHBOUR,
             culprit=window.ports.culprit(one.nic),
             strength=one.strength,
             rows=[one.nic],
@@ -259,9 +263,15 @@ def inflow(window: Window, row: int, span: Span, seen: Seen) -> Inflow | None:
         *burst_evidence(window, row, span),
         *flow_evidence(window, int(window.ports.other_end[row]), span),
     ]  # fmt: skip
+    bytes_line = float(window.ports.rate_bits_per_second[row]) / 8
+    own = traffic_of(window, window.ports.host[row], span, READ)
+    is_own = own is not None and explains(own, foreign[row] * bytes_line, span)
+    if own is not None:
+        evidence += storage_evidence(window, own, span, bytes_line)
     return Inflow(
         nic=row,
         span=span,
+        is_own_storage=is_own,
         is_bursty=others < FOREIGN_STEADY and full < LOAD_FULL,
         strength=scaled(others, FOREIGN_LEAST, FOREIGN_CLEAR, low=0.65, high=0.95),
         evidence=tuple(evidence),

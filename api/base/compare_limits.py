@@ -33,6 +33,10 @@ LINK_PAIRS_MAX: Final = 20_000
 LINK_SECONDS_MAX: Final = 3_600
 """Of time in which the jobs on a link are looked at. → 422"""
 
+TENANT_SAMPLES_MAX: Final = 200_000
+"""Samples that are read of one NIC to tell its bytes by tenant: an hour of every second of a dozen
+counters. What comes after them is not counted."""
+
 LINK_SHARES_WAITING_MAX: Final = 8
 """Such answers that are made or wait for their turn. → 503, retry"""
 

@@ -64,7 +64,10 @@ class ServiceMetrics:
         self.samples = self._counter("fabric_service_samples_total")
         self.events = self._counter("fabric_service_events_total")
         self.records = self._counter("fabric_service_records_total")
-        self.merged = self._counter("fabric_service_merged_samples_total")
+        self.merged, self.blank = map(
+            self._counter,
+            ("fabric_service_merged_samples_total", "fabric_service_blank_samples_total"),
+        )
         self.rolled = self._counter("fabric_service_rolled_samples_total")
         self.pairs_left_out = self._counter("fabric_service_pairs_left_out_total")
         self.refused = self._counter("fabric_service_refused_total")

@@ -46,6 +46,7 @@ from collector.contract.records import NAME_CHARS_MAX
 from collector.contract.units import NS_PER_MS
 from collector.formats import Format, Origin, Record, job_log
 from collector.formats.nccl_tests import NCCL_TEST
+from collector.parsing.dcgm_blanks import FIELD_PREFIX, is_blank
 from collector.parsing.last_words import LAST_WORDS
 from collector.parsing.prefixes import strip_prefixes
 
@@ -180,6 +181,8 @@ class Sink:
     def add_sample(self, sample: Sample) -> str | None:
         if reason := self._refuse_time("samples", sample.time_ns):
             return reason
+        if sample.series.metric.startswith(FIELD_PREFIX) and is_blank(sample.value):
+            return "a number that DCGM writes where it has none"
         row = self._rows.get(sample.series, ())
         if row == ():
             row = self._name(sample.series)

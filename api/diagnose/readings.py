@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from alerts.window.columns import Floats
-from api.base.host_names import HOST_LABELS
+from api.data.inventory.sightings import host_of
 from api.data.store.store import Store
 from api.diagnose.analyse import TimeRange
-from collector.contract.catalog import load_catalog
+from collector.contract.catalog import Alias, load_catalog
 from collector.contract.identity import metric_id
 
 BUCKETS = 400
@@ -101,8 +102,10 @@ def read_plots(store: Store, within: TimeRange) -> list[Readings]:
 
 
 def read_plot(store: Store, plot: Plot, within: TimeRange) -> Readings:
-    factors = foreign_names(plot)
-    named = store.query(SERIES_SQL, {"names": sorted(factors)}).to_pylist()
+    aliases = foreign_names(plot)
+    named = store.query(SERIES_SQL, {"names": sorted(aliases)}).to_pylist()
+    named = [row | {"labels": dict(row["labels"])} for row in named]
+    named = [row for row in named if is_meant(aliases[row["name"]], row["labels"])]
     if not named:
         return Readings(plot, [])
     from_ms, to_ms = within.from_ns // 1_000_000, within.to_ns // 1_000_000
@@ -112,7 +115,7 @@ def read_plot(store: Store, plot: Plot, within: TimeRange) -> Readings:
             "from_ms": from_ms,
             "to_ms": to_ms,
             "width_ms": max(1, (to_ms - from_ms) // BUCKETS),
-            "metrics": sorted(metric_id(name) for name in factors),
+            "metrics": sorted(metric_id(name) for name in aliases),
             "series": [row["series"] for row in named],
         },
     )
@@ -125,8 +128,10 @@ def read_plot(store: Store, plot: Plot, within: TimeRange) -> Readings:
             int(np.searchsorted(series, identity, side="left")),
             int(np.searchsorted(series, identity, side="right")),
         )
-        factor = plot.factor * factors[row["name"]]
-        if line := to_line(row, plot, times[own], values[own] * factor):
+        alias = aliases[row["name"]]
+        factor = plot.factor * (1.0 if alias is None else alias.factor)
+        host = host_of(row["labels"], alias.labels if alias is not None else {})
+        if line := to_line(row, host, plot, times[own], values[own] * factor):
             lines.append(line)
     if plot.is_rate:
         lines = [line for line in lines if is_alive(line)]
@@ -135,19 +140,25 @@ def read_plot(store: Store, plot: Plot, within: TimeRange) -> Readings:
     return Readings(plot, kept, len(lines) - len(kept))
 
 
-def foreign_names(plot: Plot) -> dict[str, float]:
+def foreign_names(plot: Plot) -> dict[str, Alias | None]:
+    """The names of a plot's metrics: ours, and those of other exporters with the alias."""
     catalog = load_catalog()
-    names: dict[str, float] = {}
+    names: dict[str, Alias | None] = {}
     for ours in plot.metrics:
-        names[ours] = 1.0
+        names[ours] = None
         metric = catalog.metric(ours)
-        for alias in metric.aliases if metric is not None else ():
-            if not alias.match:
-                names[alias.name] = alias.factor
+        names |= {alias.name: alias for alias in (metric.aliases if metric is not None else ())}
     return names
 
 
-def to_line(row: dict[str, Any], plot: Plot, time_ns: Floats, value: Floats) -> Line | None:
+def is_meant(alias: Alias | None, labels: Mapping[str, str]) -> bool:
+    """Whether a series is of the plot: a part of a GPU has the name of the GPU."""
+    return alias is None or alias.fits(labels)
+
+
+def to_line(
+    row: dict[str, Any], host: str, plot: Plot, time_ns: Floats, value: Floats
+) -> Line | None:
     """A series as a line; of a counter its rate, with a gap where it was reset."""
     if plot.is_rate:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -155,8 +166,7 @@ def to_line(row: dict[str, Any], plot: Plot, time_ns: Floats, value: Floats) -> 
         time_ns, value = time_ns[1:], np.where(change >= 0, change, np.nan)
     if not len(value) or not np.isfinite(value).any():
         return None
-    labels = dict(row["labels"])
-    host = next((labels[name] for name in HOST_LABELS if labels.get(name)), "")
+    labels = row["labels"]
     things = [word + labels[name] for name, word in THING_LABELS if labels.get(name)]
     return Line(" ".join([host, *things]).strip() or row["name"], host, time_ns, value)
 

@@ -55,6 +55,9 @@ class Strand(msgspec.Struct, frozen=True):
                 continue
             if matcher.label == "host":
                 parts.append(condition.match_subject(host_subject(condition, alias), matcher))
+            elif matcher.label in alias.means:
+                told = condition.bind(alias.means[matcher.label], "String")
+                parts.append(condition.match_subject(told, matcher))
             else:
                 renamed = alias.labels.get(matcher.label, matcher.label)
                 moved = Matcher(renamed, matcher.operator, matcher.value)
@@ -65,6 +68,8 @@ class Strand(msgspec.Struct, frozen=True):
         """The condition that a label, as it is shown, has one of some values."""
         if self.alias is not None and label == "host":
             subject = host_subject(condition, self.alias)
+        elif self.alias is not None and label in self.alias.means:
+            subject = condition.bind(self.alias.means[label], "String")
         else:
             stored = label if self.alias is None else self.alias.labels.get(label, label)
             subject = f"labels[{condition.bind(stored, 'String')}]"
@@ -79,6 +84,10 @@ class Strand(msgspec.Struct, frozen=True):
             moved = [
                 f"{condition.bind(own, 'String')}, labels[{condition.bind(their, 'String')}]"
                 for own, their in self.alias.labels.items()
+            ]
+            moved += [
+                f"{condition.bind(own, 'String')}, {condition.bind(value, 'String')}"
+                for own, value in self.alias.means.items()
             ]
             moved.append(f"'host', {host_subject(condition, self.alias)}")
             labels = (
@@ -97,7 +106,7 @@ class Strand(msgspec.Struct, frozen=True):
         if alias is None:
             return labels
         ours = {theirs: own for own, theirs in alias.labels.items()}
-        shown = {ours.get(label, label): value for label, value in labels.items()}
+        shown = {ours.get(label, label): value for label, value in labels.items()} | alias.means
         if host := host_of(labels, alias.labels):
             shown["host"] = host
         shown[METRIC_LABEL] = self.selector.metric or ""

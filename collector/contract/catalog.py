@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 
@@ -62,7 +63,10 @@ class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What another exporter calls the same thing.
 
     ``labels`` maps our label to theirs where the names differ; ``factor`` times their number is
-    ours; ``match`` are labels that theirs must have to mean this metric.
+    ours; ``match`` are labels that theirs must have to mean this metric. As in PromQL, a label that
+    is not there is empty. ``means`` are labels of ours that their name tells by itself. ``each``
+    makes an alias many: with ``{priority = 8}`` the word ``{priority}`` in the name stands for 0 to
+    7, and that is the label's value; ``family`` of each is then the name with that word.
     """
 
     exporter: str
@@ -70,6 +74,13 @@ class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     factor: float = 1.0
     labels: dict[str, str] = {}
     match: dict[str, str] = {}
+    means: dict[str, str] = {}
+    each: dict[str, int] = {}
+    family: str = ""
+
+    def fits(self, labels: Mapping[str, str]) -> bool:
+        """Whether a series of theirs with these labels means the metric."""
+        return all(labels.get(name, "") == value for name, value in self.match.items())
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,12 +112,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A kind of thing that is measured, and the labels that distinguish one from another.
 
     ``writer`` SERVICE reserves every name of the target, also those that the catalog lacks.
+    ``parts`` are labels by which other exporters tell a part of the thing, such as a GPU's
+    instance: a series that has one is of the part, and no alias means it.
     """
 
     name: str
     help: str
     labels: list[str]
     writer: Writer = Writer.ANY
+    parts: list[str] = []
 
 
 PROMETHEUS_RESERVED = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
@@ -138,6 +152,7 @@ class Catalog:
                     raise CatalogError(msg)
                 self._metrics[metric.name] = (metric, file.target)
                 for alias in metric.aliases:
+                    check_alias(alias, {*metric.labels, *file.target.labels})
                     self._aliases.setdefault(alias.name, []).append((alias, metric))
 
     @property
@@ -222,13 +237,39 @@ def check_metric(metric: Metric, target: Target) -> None:
         refuse(f"labels {sorted(overlap)} are its target's already")
 
 
+def check_alias(alias: Alias, labels: set[str]) -> None:
+    """Raise CatalogError if the alias gives a value to a label that its metric lacks."""
+    if unknown := alias.means.keys() - labels:
+        raise CatalogError(f"catalog: {alias.name} means {sorted(unknown)}: labels that it lacks")
+
+
 def parse_catalog_file(text: str, name: str) -> CatalogFile:
     """The catalog file in this TOML text; ``name`` is for the error message."""
     try:
-        return msgspec.convert(tomllib.loads(text), CatalogFile)
+        file = msgspec.convert(tomllib.loads(text), CatalogFile)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         msg = f"catalog/{name}: {error}"
         raise CatalogError(msg) from error
+    for metric in file.metrics:
+        metric.aliases[:] = [
+            each for alias in metric.aliases for each in written_out(alias, file.target)
+        ]
+    return file
+
+
+def written_out(alias: Alias, target: Target) -> Iterator[Alias]:
+    """The aliases that an entry of a file stands for; none means a part of the target."""
+    whole = msgspec.structs.replace(alias, match=alias.match | dict.fromkeys(target.parts, ""))
+    if not alias.each:
+        yield whole
+    for label, count in alias.each.items():
+        for value in map(str, range(count)):
+            yield msgspec.structs.replace(
+                whole,
+                name=alias.name.replace(f"{{{label}}}", value),
+                means=alias.means | {label: value},
+                family=alias.name,
+            )
 
 
 @cache

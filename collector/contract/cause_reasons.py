@@ -302,6 +302,18 @@ class Reason(enum.StrEnum):
         ),
         runbook=OF_CAUSE,
     )
+    STORAGE_TRAFFIC = ReasonFacts(
+        name="storage_traffic",
+        title="its own storage traffic",
+        because="the host behind it reads from its storage over it",
+        layer=Layer.NETWORK,
+        action=(
+            "Nothing is broken: on {host} `nfsiostat 1` shows the mount in the evidence. Route to "
+            "its server over an interface that no collective uses (`ip route get SERVER`), limit "
+            "it or give it a traffic class of its own, or spread checkpoints and loads over time."
+        ),
+        runbook=OF_CAUSE,
+    )
     GPU_MEMORY = ReasonFacts(
         name="gpu_memory",
         title="out of GPU memory",

@@ -20,19 +20,12 @@ from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.formats.openmetrics import parse_lines
+from collector.parsing.dcgm_blanks import is_blank
 from collector.sources import SourceSettings
 from collector.tables.nvml import explain_xid
 
 EXPORTER = "dcgm-exporter"
 XID_LAST = "fabric_gpu_xid_last"
-
-BLANKS = frozenset(
-    float(first + offset)
-    for first in (0x7FFF_FFF0, 0x7FFF_FFFF_FFFF_FFF0, 1 << 47)
-    for offset in range(4)
-)
-"""What DCGM writes for "no value", "not found", "not supported" and "not permitted", in 32 and 64
-bits and as a float (dcgm_structs.h). Those of 64 bits are one number once they are floats."""
 
 KNOWN_SERIES_MAX = 50_000
 """Series of the page that are remembered: 16 GPUs of 200 fields and 18 links. A page that changes
@@ -100,7 +93,7 @@ class Dcgm:
             if ours.info not in taken:
                 taken.add(ours.info)
                 yield Sample(ours.info, 1, time_ns)
-            if line.value in BLANKS:
+            if is_blank(line.value):
                 yield Missing(ours.series, UnreadReason.NOT_SUPPORTED, "DCGM has no value")
                 continue
             yield Sample(ours.series, line.value * ours.factor, line.time_ns)
@@ -151,10 +144,8 @@ def translate_series(theirs: Series, host_name: str) -> Ours | None:
     ``host_name`` is this host's name where the page may be about another one, else empty.
     """
     found = dict(theirs.labels)
-    if "GPU_I_ID" in found:
-        return None
     for alias, metric in load_catalog().aliases_of(theirs.metric):
-        if alias.exporter == EXPORTER and all(found.get(k) == v for k, v in alias.match.items()):
+        if alias.exporter == EXPORTER and alias.fits(found):
             labels = translate_labels(alias, metric, found)
             there = found.get("Hostname") or found.get("hostname") or ""
             if host_name and there not in ("", host_name):

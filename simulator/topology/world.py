@@ -96,6 +96,8 @@ class Knobs:
     """Added to every step's wait for its batch of data."""
     host_storage_seconds: Floats
     """That the shared file server takes to answer a read of this host."""
+    host_storage_bytes_per_second: Floats
+    """That this host reads from it beside its batches: a checkpoint."""
     host_is_down: Bools
     """Rebooting: it does not answer, and its counters restart at zero afterwards."""
     host_agent_is_dead: Bools
@@ -173,6 +175,7 @@ class World(Knobs):
         self.host_io_stall_share = np.zeros(hosts)
         self.host_loader_seconds = np.zeros(hosts)
         self.host_storage_seconds = np.full(hosts, STORAGE_SECONDS)
+        self.host_storage_bytes_per_second = np.zeros(hosts)
         self.host_is_down = np.zeros(hosts, dtype=np.bool_)
         self.host_agent_is_dead = np.zeros(hosts, dtype=np.bool_)
         self.host_telemetry_loss = np.zeros(hosts)

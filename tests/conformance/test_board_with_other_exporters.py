@@ -43,7 +43,8 @@ def panels() -> list[Panel]:
 def theirs(metric: Metric, now_s: int) -> TimeSeries:
     """A rising series under the first name that another exporter has for the metric."""
     alias = metric.aliases[0]
-    labels = {"__name__": alias.name, "job": "scraped", "instance": "n1:9100", **alias.match}
+    labels = {"__name__": alias.name, "job": "scraped", "instance": "n1:9100"}
+    labels |= {name: value for name, value in alias.match.items() if value}
     if metric.name.startswith("fabric_gpu_"):
         labels |= {"Hostname": "n1", "gpu": "0", "UUID": "GPU-1"}
     if metric.name.startswith(("fabric_port_", "fabric_nic_")):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,14 +21,17 @@ import pytest
 from collector.contract.catalog import load_catalog
 from collector.contract.model import Sample, Series
 from collector.formats.openmetrics import parse_lines
+from collector.tables.ethtool import BY_DRIVER, INTEL, Row, Table
 from simulator.interfaces.switch_tables import Flavour
 from simulator.topology.build import ClusterSpec, build
 from tests.doubles import snmp_responder
 from tests.fixtures import trees
+from tests.stands import namespaces
 from tests.stands.ports import free_port
 from tests.stands.service import READY_SECONDS, InProcess, eventually, in_process
 from tests.tools import peers
 from tests.tools.unmapped import unmapped
+from tests.worlds.ethtool_names import exported
 from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 from tests.worlds.simulated import make_snapshot
 
@@ -53,27 +57,43 @@ COLUMNS = {
 """Of the module if_mib, as the MIBs name and number them: those that the simulated switch has."""
 
 
+ASK = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
+"""A program that prints a page, for a namespace that this process is not in."""
+
+
 @contextmanager
-def page_of(program: str, log: Path, path: str, *words: str) -> Iterator[str]:
-    """What a real exporter shows."""
+def page_of(
+    program: str, log: Path, path: str, *words: str, inside: Sequence[str] = ()
+) -> Iterator[str]:
+    """What a real exporter shows; ``inside`` are the words that run a program somewhere else."""
     found = peers.find(program)
     assert found is not None
     port = free_port()
     listen = f"--web.listen-address=127.0.0.1:{port}"
     with log.open("wb") as output:
-        process = subprocess.Popen([str(found), listen, *words], stdout=output, stderr=output)
+        command = [*inside, str(found), listen, *words]
+        process = subprocess.Popen(command, stdout=output, stderr=output)
     answers: list[str] = []
+    url = f"http://127.0.0.1:{port}{path}"
 
     def has_answered() -> bool:
         assert process.poll() is None, log.read_text()
         with suppress(httpx.TransportError):
-            answer = httpx.get(f"http://127.0.0.1:{port}{path}", timeout=READY_SECONDS)
+            answer = httpx.get(url, timeout=READY_SECONDS)
             assert answer.status_code == 200, answer.text
             answers.append(answer.text)
         return bool(answers)
 
+    def has_answered_inside() -> bool:
+        assert process.poll() is None, log.read_text()
+        ask = [*inside, sys.executable, "-c", ASK, url]
+        asked = subprocess.run(ask, check=False, capture_output=True, text=True)
+        if not asked.returncode:
+            answers.append(asked.stdout)
+        return bool(answers)
+
     try:
-        eventually(has_answered, f"{program} answers")
+        eventually(has_answered_inside if inside else has_answered, f"{program} answers")
         yield answers[0]
     finally:
         process.kill()
@@ -172,6 +192,76 @@ def test_node_exporter_s_page_is_understood(tmp_path: Path) -> None:
         devices = {(dict(one.series.labels)["device"],) for one in network}
         assert set(interfaces["fabric_nic_receive_bytes_total"]) == devices
         assert ports_of(service, "gpu-17", 2) == {("mlx5_0", "1"), ("mlx5_1", "1")}
+
+
+@pytest.mark.peer("prometheus-node-exporter")
+def test_node_exporter_s_ethtool_page_is_understood(tmp_path: Path) -> None:
+    """It asks the kernel: a veth, whose driver counts by queues and nothing of a wire."""
+    if why := namespaces.why_not():
+        pytest.skip(why)
+    words = ["--collector.disable-defaults", "--collector.ethtool", "--collector.netclass"]
+    program, log = "prometheus-node-exporter", tmp_path / "log"
+    with (
+        namespaces.joined() as joined,
+        page_of(program, log, "/metrics", *words, inside=joined.inside(0)) as page,
+    ):
+        samples = samples_of(page)
+        device = joined.interfaces[0]
+    ethtool = [one for one in samples if one.series.metric.startswith("node_ethtool_")]
+    names = {one.series.metric for one in ethtool}
+    # What Linux' veth calls its statistics, and what the collector makes of such names.
+    of_veth = [
+        "peer_ifindex",
+        "rx_queue_0_xdp_packets",
+        "rx_queue_0_xdp_tx_errors",
+        "tx_queue_0_xdp_xmit",
+    ]
+    assert {exported(name) for name in of_veth} <= names
+    assert unknown("node_exporter-ethtool", sorted(names)) == set()
+    with in_process(tmp_path) as service:
+        at_s = scraped(service, samples, "node", "gpu-17:9100")
+        found = found_as_ours(service, samples, "gpu-17", ("device",), at_s)
+        assert set(found["fabric_nic_driver_info"]) == {(device,)}
+        assert found["fabric_nic_up"][device,] == 1
+
+
+def statistics_of(driver: Table) -> Iterator[tuple[str, Row]]:
+    """Every native name that a driver's table reads."""
+    yield from driver.rows.items()
+    for pattern in driver.patterns:
+        names = [pattern.names.pattern]
+        for wild, words in WILDCARDS.items():
+            names = [
+                one.replace(wild, word, 1)
+                for one in names
+                for word in (words if wild in one else [""])
+            ]
+        for name in dict.fromkeys(names):
+            if (row := driver.find(name)) is not None:
+                yield name, row
+
+
+WILDCARDS = {
+    r"(?:port\.)?": ["", "port."],
+    r"(?:\.nic)?": ["", ".nic"],
+    "([0-7])": list("01234567"),
+    "([0-9]{1,2})": [str(lane) for lane in range(16)],
+    "(unplug|bus_stuck|high_temp|bad_shorted)": ["unplug", "bus_stuck", "high_temp", "bad_shorted"],
+}
+"""What stands in the tables' patterns, and all that it can be."""
+
+
+@pytest.mark.parametrize("driver", sorted(BY_DRIVER))
+def test_what_our_own_ethtool_source_reads_is_found_by_node_exporter_s_name(driver: str) -> None:
+    catalog = load_catalog()
+    for name, row in statistics_of(BY_DRIVER[driver]):
+        meant = {
+            (metric.name, alias.factor, tuple(alias.means.items()))
+            for alias, metric in catalog.aliases_of(exported(name))
+        }
+        # One table serves both of Intel's: i40e's begin with "port.", ice's end in ".nic".
+        if BY_DRIVER[driver] is not INTEL or name.startswith("port.") != name.endswith(".nic"):
+            assert (row.metric, row.factor, row.labels) in meant, name
 
 
 def ports_of(service: InProcess, host: str, count: int) -> set[tuple[str, str]]:

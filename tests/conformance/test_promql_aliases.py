@@ -51,6 +51,20 @@ SENT = [
     # And by a scraped node_exporter, whose labels tell it apart.
     counter("node_infiniband_port_data_transmitted_bytes_total", SCRAPED, 300.0),
     TimeSeries((("__name__", "DCGM_FI_DEV_GPU_UTIL"), *DCGM), [(50.0, NOW * 1000)]),
+    # An instance of the GPU, which has its name, and what DCGM writes where it has no number.
+    TimeSeries(
+        (
+            ("GPU_I_ID", "9"),
+            ("GPU_I_PROFILE", "1g.10gb"),
+            ("Hostname", "gpu-3"),
+            ("UUID", "GPU-aa"),
+            ("__name__", "DCGM_FI_DEV_GPU_UTIL"),
+            ("gpu", "0"),
+            ("pod", "rank-3"),
+        ),
+        [(90.0, NOW * 1000)],
+    ),
+    TimeSeries((("__name__", "DCGM_FI_DEV_MEMORY_TEMP"), *DCGM), [(2147483634.0, NOW * 1000)]),
     TimeSeries(
         (("__name__", "node_infiniband_rate_bytes_per_second"), *NODE), [(25e9, NOW * 1000)]
     ),
@@ -185,6 +199,18 @@ def test_a_dashboards_variables_see_theirs_too(service: InProcess) -> None:
         {"__name__": port, **dict(SCRAPED), "host": "node-8"},
         {"__name__": port, **dict(OURS)},
     ]
+
+
+def test_a_gpu_s_instance_is_not_the_gpu(service: InProcess) -> None:
+    assert ask(service, 'max(fabric_gpu_utilization_ratio{host="gpu-3"})') == {"": 0.5}
+    # By its own name it is still there.
+    assert ask(service, 'max(DCGM_FI_DEV_GPU_UTIL{GPU_I_ID="9"})') == {"": 90.0}
+
+
+def test_what_dcgm_writes_for_no_value_is_no_temperature(service: InProcess) -> None:
+    assert ask(service, "fabric_gpu_memory_temperature_celsius") == {}
+    shown = service.client.get("/metrics").text
+    assert 'fabric_service_blank_samples_total{protocol="remote_write"} 1.0' in shown
 
 
 def test_aliases_can_be_switched_off(service: InProcess) -> None:

@@ -259,6 +259,23 @@ def shows_storage_neighbour(struck: Struck) -> None:
         assert struck.links("wait_ns")[struck.topology.up(BEFORE_NIC)] > 1e9
 
 
+def mount_bytes(struck: Struck) -> np.ndarray:
+    """Bytes a second that each host read from storage under the fault."""
+    return np.asarray(struck.hosts("mount_read_bytes") / (WHEN.look_s - BEFORE_S))
+
+
+def shows_storage_reads(struck: Struck) -> None:
+    shows_storage_neighbour(struck)
+    line = struck.topology.speed.bits_per_second / 8
+    assert mount_bytes(struck)[struck.place.host] > 0.5 * line
+    assert np.delete(mount_bytes(struck), struck.place.host).max() < 0.1 * line
+
+
+def shows_storage_apart(struck: Struck) -> None:
+    others = np.delete(mount_bytes(struck), struck.place.host)
+    assert mount_bytes(struck)[struck.place.host] > 1e9 > 5 * others.max()
+
+
 def shows_incast(struck: Struck) -> None:
     assert load(struck) < 0.9
     # Without credit a burst already waits at the spine.

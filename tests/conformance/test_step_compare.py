@@ -18,6 +18,7 @@ from simulator.topology.build import build
 from simulator.topology.model import Fabric
 from tests.stands.service import InProcess, in_process
 from tests.worlds.incidents import Teller
+from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 from tests.worlds.simulated_cluster import small_cluster, small_job, small_scenario
 
 START_S = START_UNIX_NS // NS
@@ -216,6 +217,22 @@ def test_a_hosts_cable_carries_its_own_job_alone(service: InProcess, host: str, 
     assert all(f"{host}/mlx5_0" in (one["source"], one["target"]) for one in flows)
     assert all(one["crossing"] == 1.0 for one in flows)
     assert sum(one["bytes"] for one in flows) == pytest.approx(answer["bytes"], rel=1e-6)
+
+
+def test_a_hosts_cable_tells_who_had_the_device_alone(service: InProcess) -> None:
+    assert shares(service, "node0001/mlx5_0/1")["tenants"] == []
+    labels = {"__name__": "fabric_rdma_sole_tenant_info", "host": "node0003", "device": "mlx5_0"}
+    times = [((START_S + at) * 1000) for at in range(0, END_S, 60)]
+    whose = TimeSeries(sorted({**labels, "job": JOB}.items()), [(1.0, at) for at in times])
+    body = snappy(request_v1([whose]))
+    written = service.client.post("/api/v1/write", content=body, headers=V1_HEADERS)
+    assert written.status_code == 204, written.text
+    answer = shares(service, "node0003/mlx5_0/1")
+    (one,) = answer["tenants"]
+    assert (one["host"], one["device"], one["tenant"]["job"]) == ("node0003", "mlx5_0", JOB)
+    # Measured, with headers, beside what the model expects.
+    assert one["sent_bytes"] + one["received_bytes"] == pytest.approx(answer["bytes"], rel=0.3)
+    assert answer["tenants_unknown_bytes"] == 0
 
 
 def test_an_uplink_carries_its_half_of_what_leaves_the_pod(service: InProcess) -> None:

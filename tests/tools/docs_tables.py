@@ -36,7 +36,7 @@ from api.base import (
 )
 from api.http.settings import ServiceSettings
 from collector.agent.settings import AgentSettings
-from collector.contract.catalog import load_catalog
+from collector.contract.catalog import Alias, load_catalog
 from collector.contract.causes import cause_table
 from collector.contract.field_notes import note_in, setting_fields
 from collector.contract.verdict import Layer, Reason
@@ -72,7 +72,7 @@ def metrics() -> str:
                 metric.kind + (f", {metric.unit}" if metric.unit else ""),
                 metric.help,
                 ", ".join(f"`{label}`" for label in metric.labels),
-                ", ".join(f"`{alias.name}`" for alias in metric.aliases),
+                ", ".join(f"`{name}`" for name in dict.fromkeys(map(known_as, metric.aliases))),
             ]
             for metric in file.metrics
         ]
@@ -81,6 +81,11 @@ def metrics() -> str:
             + table(["metric", "kind, unit", "meaning", "more labels", "also known as"], rows)
         )
     return "\n".join(parts)
+
+
+def known_as(alias: Alias) -> str:
+    """The alias' name; of a family that differs in a number, the name that all of it has."""
+    return alias.family or alias.name
 
 
 def settings_rows(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[list[str]]:

@@ -216,6 +216,7 @@ class Ingest:
         self._remote.written(request.write.series)
         self._remember(request.write.metadata)
         self._count(REMOTE_WRITE, request.write, request.refused)
+        self._metrics.blank.labels(REMOTE_WRITE).inc(request.blank)
         self.note_refused(REMOTE_WRITE, request.refused, request.complaint, name_of(sender))
         return request
 
@@ -234,6 +235,7 @@ class Ingest:
         self._otlp.known.written(write.series)
         self._remember(write.metadata)
         self._count(OTLP, write, decoded.request.refused)
+        self._metrics.blank.labels(OTLP).inc(decoded.request.blank)
         self.note_refused(OTLP, decoded.request.refused, decoded.request.complaint, name_of(sender))
         self._metrics.merged.labels(OTLP).inc(decoded.merged)
         return decoded

@@ -68,11 +68,16 @@ METRIC_TYPES = (
 
 
 class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A decoded request; ``complaint`` describes the first refusal for the sender's log."""
+    """A decoded request; ``complaint`` describes the first refusal for the sender's log.
+
+    ``blank`` samples are left out and not refused: the sender's exporter had no value for them, and
+    an answer of 400 would tell somebody to mend what is not broken.
+    """
 
     write: Write
     refused: dict[str, int]
     complaint: str = ""
+    blank: int = 0
 
 
 def unpack(body: bytes) -> bytes:
@@ -212,6 +217,10 @@ class Collected:
             rows, times, values = rows[kept], times[kept], values[kept]
         if self._exemplars:
             self._refuse_exemplars()
+        is_blank = known.blank(rows, values)
+        blank = int(is_blank.sum())
+        if blank:
+            rows, times, values = rows[~is_blank], times[~is_blank], values[~is_blank]
         placed = known.places(rows)
         samples = SampleColumns(known.metric(rows), known.series(rows), times, values, placed)
         samples, out_of_time = self.acceptance.apply(samples)
@@ -236,6 +245,7 @@ class Collected:
             ),
             refused=self._refused,
             complaint=self._complaint,
+            blank=blank,
         )
 
     def _refuse_all(self, rows: Int64s, broken: dict[str, Bools]) -> Bools:

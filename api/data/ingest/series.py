@@ -27,7 +27,16 @@ from api.base.limits import (
     TABLE_IDLE_SECONDS,
     WRITTEN_SERIES_CACHED_MAX,
 )
-from api.data.ingest.columns import MS_PER_DAY, Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
+from api.data.ingest.columns import (
+    MS_PER_DAY,
+    Bools,
+    Float64s,
+    Int32s,
+    Int64s,
+    UInt8s,
+    UInt32s,
+    UInt64s,
+)
 from api.data.ingest.door import (
     BAD_LABELS,
     FOREIGN_HOST,
@@ -46,8 +55,10 @@ from api.data.store.shards import place_of_series
 from collector.contract.errors import IdentityError, WireError
 from collector.contract.identity import METRIC_LABEL, LabelFrame, Labels, metric_id
 from collector.contract.wire import SERIES_MAX, Batch
+from collector.parsing.dcgm_blanks import BLANKS, FIELD_PREFIX, IMPOSSIBLE_MIN
 
 NO_SERIES: UInt64s = np.empty(0, dtype=np.uint64)
+BLANK_VALUES: Float64s = np.array(sorted(BLANKS), dtype=np.float64)
 
 ROW_RULES = ("", BAD_LABELS, BAD_IDENTITY, RESERVED_NAME, FOREIGN_HOST)
 """By the number in `NativeTable.rule`: why samples of a row are refused; empty: they are not."""
@@ -381,6 +392,8 @@ class RemoteSeries:
         self._place = np.zeros(1024, dtype=np.int64)
         self._is_reserved = np.zeros(1024, dtype=np.bool_)
         self._has_reserved = False
+        self._may_be_blank = np.zeros(1024, dtype=np.bool_)
+        """By row: whether it is of a field of DCGM, which may print numbers that are none."""
         self._hosts: list[tuple[str, ...]] = []
         """What rows name as their hosts, each once; `_host` has its number."""
         self._host_numbers: dict[tuple[str, ...], int] = {}
@@ -426,7 +439,7 @@ class RemoteSeries:
             self._row_of_series.popitem()
         del self.labels[kept:], self._names[kept:], self.things[kept:]
         self._used[kept:] = False
-        self._is_reserved[kept:] = False
+        self._is_reserved[kept:] = self._may_be_blank[kept:] = False
         self.bytes = self._bytes_kept
 
     def _evict_idle(self) -> None:
@@ -461,6 +474,7 @@ class RemoteSeries:
             self._host[row] = self._place[row] = UNREAD
             if self.names.is_reserved(name):
                 self._is_reserved[row] = self._has_reserved = True
+            self._may_be_blank[row] = name.startswith(FIELD_PREFIX)
             self._names.append(name)
             self._metric[row] = metric_id(name)
             span = self._forgotten.span_of(identity) or NO_DAYS
@@ -486,6 +500,7 @@ class RemoteSeries:
         self._written_to, self._used = doubled(self._written_to), doubled(self._used)
         self._is_alive, self._place = doubled(self._is_alive), doubled(self._place)
         self._host, self._is_reserved = doubled(self._host), doubled(self._is_reserved)
+        self._may_be_blank = doubled(self._may_be_blank)
 
     @property
     def uncached(self) -> int:
@@ -512,6 +527,13 @@ class RemoteSeries:
             is_reserved = found.get(RESERVED_NAME, np.bool_(False))
             found[FOREIGN_HOST] = np.isin(named, foreign) & ~is_reserved
         return {rule: broken for rule, broken in found.items() if broken.any()}
+
+    def blank(self, rows: Int64s, values: Float64s) -> Bools:
+        """Which samples are no number, but what DCGM writes in the place of one."""
+        found = self._may_be_blank[rows]
+        if found.any():
+            found &= np.isin(values, BLANK_VALUES) | (values >= IMPOSSIBLE_MIN)
+        return found
 
     def _hosts_of(self, rows: Int64s) -> Int32s:
         """The numbers of what rows name as their hosts; read once, and only for bound senders."""

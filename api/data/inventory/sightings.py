@@ -210,7 +210,7 @@ def sight(labels: Labels, catalog: Catalog) -> Sighting | None:
     if metric is not None:
         return sight_as(metric, None, found, catalog)
     for alias, ours in catalog.aliases_of(name):
-        if all(found.get(label) == value for label, value in alias.match.items()):
+        if alias.fits(found):
             return sight_as(ours, alias, found, catalog)
     return None
 

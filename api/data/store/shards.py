@@ -43,13 +43,14 @@ and exemplars have neither: who writes them knows the labels of their series."""
 
 
 _PLACE_SQL: Final = "reinterpretAsUInt32(SHA256({}))"
-_INSTANCE_SQL: Final = (
+INSTANCE_SQL: Final = (
     f"if(startsWith(labels['{INSTANCE}'], '['), extract(labels['{INSTANCE}'], '^.([^\\\\]]*)'), "
     f"replaceRegexpOne(labels['{INSTANCE}'], '^([^:]*):[0-9]+$', '\\\\1'))"
 )
+"""The host in Prometheus' `instance`: `without_port`."""
 _NAMED_SQL: Final = {label: f"labels['{label}']" for label in HOST_LABELS}
 _CASES: Final = [
-    f"{named} != '', {_INSTANCE_SQL if label == INSTANCE else named}"
+    f"{named} != '', {INSTANCE_SQL if label == INSTANCE else named}"
     for label, named in _NAMED_SQL.items()
 ]
 _HOST_SQL: Final = f"multiIf({', '.join(_CASES)}, '')"

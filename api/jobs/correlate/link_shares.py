@@ -26,6 +26,7 @@ from api.jobs.correlate.pattern import JOBS_MAX, best_model, nics_in
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.traffic import read_traffic
 from api.jobs.correlate.windows import read_communicators, to_rank
+from api.jobs.tenants import TenantShare, tenants_on
 from collector.contract.identity import LinkId, PortId
 from collector.contract.units import NS
 
@@ -74,6 +75,10 @@ class LinkShares(msgspec.Struct, frozen=True, kw_only=True):
     """That ran then and were not looked at: there were too many."""
     unknown: list[str]
     """Jobs of which nothing can be said, each with its reason."""
+    tenants: list[TenantShare] = []
+    """Measured, at NICs that are an end of the link, while one tenant had the device alone."""
+    tenants_unknown_bytes: int = 0
+    """Measured there beside it: several had the device, or it is not known who."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +116,8 @@ def link_shares(
     total = sum(float(one.bytes.sum()) for one in found)
     seconds = max(1e-9, (span_ns[1] - span_ns[0]) / NS)
     shown = [show(one, total, seconds) for one in found]
+    nics = [end for end in (link.a, link.b) if is_host(built.topology, end.host)]
+    tenants = tenants_on(store, [(end.host, end.device, end.port) for end in nics], span_ns)
     return LinkShares(
         link=str(link),
         from_ns=span_ns[0],
@@ -120,7 +127,14 @@ def link_shares(
         jobs_looked_at=min(len(jobs), LINK_JOBS_MAX),
         jobs_left_out=max(0, len(jobs) - LINK_JOBS_MAX),
         unknown=unknown,
+        tenants=tenants.shares,
+        tenants_unknown_bytes=tenants.unknown_bytes,
     )
+
+
+def is_host(topology: Topology, name: str) -> bool:
+    node = topology.nodes.get(name)
+    return node is not None and node.kind is NodeKind.HOST
 
 
 def jobs_near(
@@ -130,11 +144,7 @@ def jobs_near(
 
     At a host's own cable only that host's jobs can be.
     """
-    hosts = {
-        end.host
-        for end in (link.a, link.b)
-        if (node := topology.nodes.get(end.host)) is not None and node.kind is NodeKind.HOST
-    }
+    hosts = {end.host for end in (link.a, link.b) if is_host(topology, end.host)}
     found = []
     for job in inventory.jobs.page(limit=JOBS_MAX):
         began, ended = job.first_seen.timestamp() * NS, job.last_seen.timestamp() * NS

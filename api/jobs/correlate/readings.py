@@ -18,8 +18,8 @@ import numpy.typing as npt
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Grid, Readings
 from alerts.window.split import starts_of
-from api.base.host_names import HOST_LABELS
 from api.base.quarantine import Quarantine, shown_series
+from api.data.inventory.sightings import host_of
 from api.data.store.rings import Held
 from api.data.store.store import Store
 from collector.contract.catalog import Alias, Kind, load_catalog
@@ -126,20 +126,22 @@ class Name(msgspec.Struct, frozen=True):
         theirs: Mapping[str, str] = {}
         if self.alias is not None:
             theirs = self.alias.labels
-            if any(labels.get(name) != value for name, value in self.alias.match.items()):
+            if not self.alias.fits(labels):
                 return None
         needs, lacks = self.choice.needs, self.choice.lacks
         if (needs and not labels.get(needs)) or (lacks and labels.get(lacks)):
             return None
-        key = [labels.get(theirs.get(name, name), "") for name in keys]
-        if not key[0]:
-            key[0] = next((labels[name] for name in HOST_LABELS if labels.get(name)), "")
-        return tuple(key)
+        own = (labels.get(theirs.get(name, name), "") for name in keys[1:])
+        return (host_of(labels, theirs), *own)
 
     def measured(self, labels: Mapping[str, str]) -> tuple[str, ...]:
         """What is measured at the thing: values of the metric's labels, by its own names."""
-        theirs = self.alias.labels if self.alias is not None else {}
-        return tuple(labels.get(theirs.get(name, name), "") for name in self.labels)
+        if self.alias is None:
+            return tuple(labels.get(name, "") for name in self.labels)
+        theirs, means = self.alias.labels, self.alias.means
+        return tuple(
+            means.get(name) or labels.get(theirs.get(name, name), "") for name in self.labels
+        )
 
 
 def all_names(choices: Sequence[Choice]) -> dict[str, Name]:

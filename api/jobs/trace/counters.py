@@ -14,6 +14,7 @@ import numpy as np
 
 from alerts.window.columns import Floats, Ints
 from api.base.host_names import HOST_LABELS
+from api.data.store.shards import INSTANCE_SQL
 from api.data.store.store import Store
 from api.jobs.correlate.readings import GAP_SECONDS, Choice, Name, all_names
 from api.jobs.trace.event import Event, Frame, clean, level
@@ -122,13 +123,14 @@ NICS = Kind(NIC_SHOWN, ("host", "device"))
 GPUS = Kind(GPU_SHOWN, ("host", "gpu"))
 KINDS = (PORTS, NICS, GPUS)
 
+NAMED = tuple(f"labels['{name}']" for name in HOST_LABELS)
 NAMES_SQL = f"""
     SELECT series, any(metric_name) AS name, any(labels) AS words FROM series
     WHERE metric_name IN {{names:Array(String)}}
       AND day >= toDate({{from_s:Int64}}) AND day <= toDate({{to_s:Int64}})
-      AND hasAny({{hosts:Array(String)}}, [{", ".join(f"labels['{name}']" for name in HOST_LABELS)}])
+      AND hasAny({{hosts:Array(String)}}, [{", ".join([*NAMED, INSTANCE_SQL])}])
     GROUP BY series ORDER BY series LIMIT {SERIES_LOOKED_AT_MAX + 1}
-"""  # noqa: S608, E501 - our words
+"""  # noqa: S608 - our words
 SAMPLES_SQL = """
     SELECT series, toUnixTimestamp64Milli(max(time)) AS time_ms, argMax(value, time) AS last_value
     FROM samples

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from alerts.finding import Finding
+from alerts.judge.verdict import judge
 from alerts.window.columns import Records
 from alerts.window.model import JobWindow, Window
 from api.base.clocks import TrustedClock
@@ -16,6 +18,7 @@ from api.data.store.store import Store
 from api.fabric.cache import TopologyCache
 from api.jobs.correlate.read import Question, read_members
 from api.jobs.correlate.windows import WindowReader
+from api.jobs.tenants import with_tenants
 from api.oncall.evaluate.asking import Asking
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes
@@ -26,6 +29,7 @@ from api.oncall.evaluate.resting import Looks, Member, Resting
 from api.oncall.evaluate.rounds import Effort, Rounds
 from api.oncall.evaluate.scout import Scout, Watched
 from api.oncall.evaluate.task import EvaluateTask
+from collector.contract.verdict import Verdict
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +59,11 @@ def make_rounds(
     def read(from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow]) -> Window:
         return see(reader.read(from_ns, to_ns, at_rest, records_max=effort.records_max))
 
-    panel, resting = GuardedDetectors(metrics), make_resting(store, looks)
+    def judge_with_tenants(window: Window, findings: Sequence[Finding]) -> list[Verdict]:
+        return [with_tenants(store, one, window.to_ns) for one in judge(window, findings)]
+
+    panel = GuardedDetectors(metrics, judge_by=judge_with_tenants)
+    resting = make_resting(store, looks)
     return Rounds(read, inventory, lead, panel, metrics, effort, asking, resting)
 
 

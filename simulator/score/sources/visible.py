@@ -76,6 +76,7 @@ SHOWS_IN: dict[str, dict[str, Moves]] = {
     "slow_receiver": PAUSES,
     "spine_loss": ERRORS | DROPS,
     "storage_neighbour": LOADS,
+    "storage_reads": LOADS,
 }
 """What each fault moves at its culprit's ports of switches, if they count it."""
 

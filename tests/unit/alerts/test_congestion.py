@@ -1,6 +1,11 @@
 """Full ports: into NICs by a neighbour, between switches by a bad spread."""
 
+import msgspec
+import numpy as np
+
 from alerts.detectors.congestion import detect
+from alerts.judge.verdict import judge
+from alerts.window.model import Hosts, Readings, Window
 from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.small_fabric import (
@@ -202,3 +207,75 @@ def test_congestion_does_not_depend_on_the_order_of_ports() -> None:
 def test_garbage_is_no_congestion() -> None:
     names = ("receive_ecn_marked_packets_total", "cnp_handled_total", "transmit_wait_seconds_total")
     check_garbage_accuses_nobody(detect, names)
+
+
+# Storage over the NIC of collectives --------------------------------------------------------------
+
+STORAGE = "filer1:/checkpoints"
+FOREIGN = FULL - SENT
+
+
+def reading(fabric: SmallFabric, rate: float, cells: slice = LATE, kind: str = "read") -> Window:
+    """The window, in which node 3 moves so many bytes a second between itself and a filer."""
+    values = np.zeros((8, fabric.grid.cells))
+    values[3, cells] = rate
+    name = {"read": "mount_read_bytes_total", "write": "mount_written_bytes_total"}[kind]
+    hosts = Hosts(
+        grid=fabric.grid,
+        host=[f"node{number}" for number in range(8)],
+        readings={
+            f"{name}:{STORAGE}": Readings(
+                metric=f"fabric_{name}", row=np.arange(8), values=values, label=STORAGE
+            )
+        },
+        seen_ns=np.full(8, fabric.grid.end_ns, dtype=np.int64),
+    )
+    return msgspec.structs.replace(fabric.window(), hosts=hosts)
+
+
+def test_a_host_that_reads_what_fills_its_port_is_told_with_mount_and_server() -> None:
+    (found,) = detect(reading(steady_neighbour(), FOREIGN))
+    assert (found.cause, found.reason) == (Cause.CONGESTION, Reason.STORAGE_TRAFFIC)
+    assert found.culprit == NODE_3
+    told = found.evidence[-1]
+    assert (told.labels["host"], told.labels["storage"]) == ("node3", STORAGE)
+    assert "(server filer1)" in told.text
+    (verdict,) = judge(reading(steady_neighbour(), FOREIGN))
+    assert "reads from its storage" in verdict.summary
+    assert "node3" in verdict.action
+
+
+def test_a_neighbour_is_a_neighbour_beside_a_host_that_reads_little() -> None:
+    (found,) = detect(reading(steady_neighbour(), 0.3 * FOREIGN))
+    assert found.reason is Reason.NEIGHBOUR
+    assert STORAGE in found.evidence[-1].text, "worth a word, and no reason"
+    (found,) = detect(reading(steady_neighbour(), 0.01 * LINE / 8))
+    assert len(found.evidence) == 2
+
+
+def test_reads_that_were_there_before_the_port_was_full_go_another_way() -> None:
+    (found,) = detect(reading(steady_neighbour(), FOREIGN, slice(None)))
+    assert found.reason is Reason.NEIGHBOUR
+
+
+def test_more_than_the_port_took_in_went_another_way_too() -> None:
+    (found,) = detect(reading(steady_neighbour(), 2.0 * FOREIGN))
+    assert found.reason is Reason.NEIGHBOUR
+
+
+def test_what_a_host_writes_does_not_come_in() -> None:
+    (found,) = detect(reading(steady_neighbour(), FOREIGN, kind="write"))
+    assert found.reason is Reason.NEIGHBOUR
+
+
+def test_reads_without_a_queue_are_no_trouble() -> None:
+    fabric = SmallFabric()
+    fabric.carry(leaf_port(3), host(3), FULL, LATE)
+    assert detect(reading(fabric, FOREIGN)) == []
+
+
+def test_an_uplink_names_the_storage_behind_it_and_accuses_nobody_for_it() -> None:
+    (found,) = detect(reading(polarised(), 0.4 * LINE / 8, kind="write"))
+    assert found.reason is Reason.ROUTING
+    assert found.culprit == Culprit(switch="leaf-0", switch_port="7")
+    assert f"node3 writes 20.0 GB/s to {STORAGE}" in found.evidence[-1].text

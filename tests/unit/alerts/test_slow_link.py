@@ -10,7 +10,7 @@ import pytest
 from alerts.detectors.slow_link import detect
 from alerts.finding import Finding
 from alerts.window.columns import Operations, Records, Step
-from alerts.window.model import Grid, JobWindow, Past, Paths, Readings, Window
+from alerts.window.model import Grid, Hosts, JobWindow, Past, Paths, Readings, Window
 from alerts.window.split import split
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
@@ -468,3 +468,24 @@ def test_members_and_rings_that_are_unknown_do_no_harm() -> None:
     found = one_finding(make_window(unknown))
     assert found.culprit == Culprit()
     assert found.strength < 0.4
+
+
+@pytest.mark.parametrize(("written", "evidence"), [(20e9, 1), (1e9, 0)])
+def test_storage_that_a_slow_nic_s_host_writes_is_told_and_not_blamed(
+    written: float, evidence: int
+) -> None:
+    """A checkpoint over the NIC of collectives looks like a slow NIC: whether it is, is open."""
+    hosts = [f"node{number}" for number in range(8)]
+    ports = make_ports(hosts, rate_bits_per_second=np.full(8, 400e9))
+    window = make_window(make_job([Group(range(8), NIC, SLOW)]), ports=ports)
+    values = np.zeros((8, window.hosts.grid.cells))
+    values[3] = written
+    name = "mount_written_bytes_total"
+    mounts = {
+        f"{name}:filer:/save": Readings(metric=f"fabric_{name}", row=np.arange(8), values=values)
+    }
+    told = Hosts(grid=window.hosts.grid, host=hosts, readings=mounts, seen_ns=np.zeros(8, np.int64))
+    found = one_finding(msgspec.structs.replace(window, hosts=told))
+    assert (found.cause, found.culprit.host) == (Cause.SLOW_LINK, "node3")
+    of_storage = [one for one in found.evidence if "filer:/save (server filer)" in one.text]
+    assert len(of_storage) == evidence

@@ -3,6 +3,8 @@
 That fast and slow path agree on everything else is a property (`tests/property`).
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from api.data.ingest.columns import Acceptance
@@ -17,6 +19,7 @@ from tests.worlds import remote_write as rw
 NOW_MS = 1_800_000_000_000
 ACCEPTANCE = Acceptance.at(NOW_MS, 30)
 UP = [("__name__", "up")]
+Decoder = Callable[[bytes, RemoteSeries, Acceptance], RemoteRequest]
 
 
 def decode(body: bytes, known: RemoteSeries | None = None) -> RemoteRequest:
@@ -139,3 +142,34 @@ def test_the_declared_size_is_checked_before_anything_is_unpacked() -> None:
 )
 def test_versions(content_type: str, version: int | None) -> None:
     assert version_of(content_type) == version
+
+
+# --- fields of DCGM that have no value -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [2147483634.0, 9223372036854775794.0, 140737488355328.0, 1.8e308])
+@pytest.mark.parametrize("decoder", [decode_v1, decode_v2])
+def test_what_dcgm_writes_for_no_value_is_left_out(decoder: Decoder, value: float) -> None:
+    """Old exporters print it. It is no refusal: the sender has nothing to mend."""
+    known = RemoteSeries()
+    make = rw.request_v1 if decoder is decode_v1 else rw.request_v2
+    body = make(
+        [
+            rw.TimeSeries([("__name__", name), ("gpu", "0")], [(number, NOW_MS)])
+            for name, number in (
+                ("DCGM_FI_DEV_MEMORY_TEMP", value),
+                ("DCGM_FI_DEV_GPU_TEMP", 51.0),
+                ("an_application_s_total", value),
+            )
+        ]
+    )
+    for _ in range(2):  # of new series and of known ones
+        request = decoder(body, known, ACCEPTANCE)
+        assert sorted(request.write.samples.value.tolist()) == sorted([51.0, value])
+        assert (request.blank, request.refused) == (1, {})
+
+
+def test_the_end_of_a_field_s_series_is_kept() -> None:
+    series = rw.TimeSeries([("__name__", "DCGM_FI_DEV_GPU_TEMP")], [(rw.STALE, NOW_MS)])
+    request = decode(rw.request_v1([series]))
+    assert (len(request.write.samples), request.blank) == (1, 0)

@@ -1,0 +1,137 @@
+"""Bytes between a host and its shared storage, held against what a port of the host carries. Pure.
+
+A checkpoint that is written or read back over the NIC of the collectives looks like a neighbour's
+traffic, or like a slow NIC. Hosts count the bytes of each mount, so that it can be told apart. Who
+reads by NFS over RDMA counts there as well, GPUDirect Storage of other file systems does not.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from alerts.signals.ports import Span, mean, percent, times_of
+from alerts.signals.storage import READ, WRITE
+from alerts.window.columns import Floats
+from alerts.window.model import Window
+from collector.contract.figures import quantity
+from collector.contract.storage import server_of
+from collector.contract.verdict import Culprit, Evidence
+
+READINGS = {READ: "mount_read_bytes_total", WRITE: "mount_written_bytes_total"}
+"""By what the host does. Bytes that it reads come in at its port."""
+MENTIONED_LEAST = 0.1
+"""Of the port's line, from which on storage is worth a word beside what the port carries."""
+EXPLAINS = (0.7, 1.3)
+"""Of the bytes that are to be explained. A mount's count lacks headers, and less than that leaves
+room for somebody else; more goes another way as well, so that it is open what came by this one."""
+CELLS_MIN = 2
+"""Cells that must agree one by one: of one, chance may have made the amounts equal."""
+ALIKE_SHARE = 0.8
+"""Of the cells, in and beside the time in question, in which storage and port must agree."""
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host moved to or from one storage while a port was full."""
+
+    host: str
+    storage: str
+    kind: str
+    values: Floats
+    """[cells] bytes a second."""
+    now: float
+    """Mean of the time in question."""
+
+
+def traffic_of(window: Window, host: str, span: Span, kind: str) -> Traffic | None:
+    """The storage with which a host moved most in this time; None where it moved nothing."""
+    hosts = window.hosts
+    if host not in hosts.row_of or hosts.grid != window.ports.grid:
+        return None
+    row, prefix = hosts.row_of[host], f"{READINGS[kind]}:"
+    best: Traffic | None = None
+    for name in sorted(hosts.readings):
+        storage = name.removeprefix(prefix)
+        if storage == name or not server_of(storage):
+            continue
+        values = hosts.values(name)[row]
+        now = mean(values[span.cells])
+        if now > 0 and (best is None or now > best.now):
+            best = Traffic(host=host, storage=storage, kind=kind, values=values, now=now)
+    return best
+
+
+def explains(one: Traffic, wanted: Floats, span: Span) -> bool:
+    """Whether these bytes account for those of a port, cell by cell, also where there are none.
+
+    ``wanted``: [cells] bytes a second that the port carries beyond what its job's ring does.
+    """
+    ratio = np.full(len(wanted), np.nan)
+    known = ~np.isnan(wanted) & ~np.isnan(one.values)
+    ratio[known] = one.values[known] / np.maximum(wanted[known], 1.0)
+    inside = ratio[span.cells]
+    inside = inside[~np.isnan(inside)]
+    fits = (inside >= EXPLAINS[0]) & (inside <= EXPLAINS[1])
+    if len(inside) < CELLS_MIN or fits.mean() < ALIKE_SHARE:
+        return False
+    beside = np.ones(len(wanted), dtype=bool)
+    # The cells next to it are of both times.
+    beside[max(0, span.first - 1) : span.last + 2] = False
+    beside &= known
+    # As much from storage while the port carried nothing of it went another way.
+    elsewhere = beside & (one.values >= EXPLAINS[0] * one.now) & (wanted < EXPLAINS[0] * one.values)
+    return bool(elsewhere.sum() <= (1.0 - ALIKE_SHARE) * max(1, int(beside.sum())))
+
+
+def storage_evidence(window: Window, one: Traffic, span: Span, line_bytes: float) -> list[Evidence]:
+    """The mount and its server, if its bytes are a good part of the port's line (bytes/s)."""
+    if not line_bytes > 0 or one.now < MENTIONED_LEAST * line_bytes:
+        return []
+    from_ns, to_ns = times_of(window, span)
+    before = mean(one.values[: max(0, span.first - 1)]) if span.first > 1 else None
+    does, way = ("reads", "from") if one.kind == READ else ("writes", "to")
+    known = "" if before is None or np.isnan(before) else f", {quantity(before, 'bytes/s')} before"
+    text = (
+        f"{one.host} {does} {quantity(one.now, 'bytes/s')} {way} {one.storage} (server "
+        f"{server_of(one.storage)}){known}: {percent(one.now / line_bytes)} of the port's line."
+    )
+    return [
+        Evidence(
+            metric=window.hosts.metric(f"{READINGS[one.kind]}:{one.storage}"),
+            text=text,
+            value=one.now,
+            unit="bytes/s",
+            baseline=before if known else None,
+            from_ns=from_ns,
+            to_ns=to_ns,
+            labels={"host": one.host, "storage": one.storage},
+            samples=int((~np.isnan(one.values[span.cells])).sum()),
+        )
+    ]
+
+
+def storage_beside(
+    window: Window, hosts: list[str], span: Span, line_bytes: float
+) -> list[Evidence]:
+    """Of these hosts the one that moves most to or from storage, if that is worth a word."""
+    found = [
+        one
+        for host in hosts
+        for kind in READINGS
+        if (one := traffic_of(window, host, span, kind)) is not None
+    ]
+    if not found:
+        return []
+    most = max(found, key=lambda one: (one.now, one.host, one.storage, one.kind))
+    return storage_evidence(window, most, span, line_bytes)
+
+
+def storage_at(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> list[Evidence]:
+    """Storage that the host of a NIC moves while that NIC is slow: open whether because of it."""
+    ports = window.ports
+    row = ports.row_of.get((nic.host, nic.device, nic.port))
+    first, last = max(0, ports.grid.cell_of(since_ns)), ports.grid.cell_of(last_ns)
+    span = Span(first, min(ports.grid.cells - 1, last))
+    if row is None or span.first > span.last:
+        return []
+    return storage_beside(window, [nic.host], span, float(ports.rate_bits_per_second[row]) / 8)
