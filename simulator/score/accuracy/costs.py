@@ -62,8 +62,8 @@ STEP_LEAST = 0.01
 """By how much a step is longer, as a share: the least class of the goals. The means of two healthy
 stretches differ by some tenths of a percent."""
 LOAD_LEAST = 0.05
-"""Of what a NIC sent, and of a link's line. A stretch holds some tens of steps, and cuts through its
-first and last one; flows of a healthy job are not spread the same at every step either."""
+"""Of what a NIC sent, and of a link's line. A stretch holds some tens of steps, and cuts through
+its first and last one; flows of a healthy job are not spread the same at every step either."""
 
 
 class Harm(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ class HarmMeter:
         )
 
     def _loads(self, which: Bools) -> tuple[Floats, Floats]:
-        """Mean bits of each NIC from one snapshot to the next, and each link's share of its line."""
+        """Mean bits of each NIC between two snapshots, and each link's share of its line."""
         rows = np.flatnonzero(which)
         bits = np.sum([self._bits[row] for row in rows], axis=0)
         room = np.sum([self._room[row] for row in rows], axis=0)
