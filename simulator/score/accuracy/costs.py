@@ -103,7 +103,7 @@ class HarmMeter:
             self._is_nic = np.isin(
                 np.arange(topology.links), topology.up(np.arange(topology.nics, dtype=np.int32))
             )
-        bits = 8.0 * snapshot.links.bytes
+        bits: Floats = 8.0 * snapshot.links.bytes.astype(np.float64)
         self._times.append(snapshot.start_unix_ns + round(snapshot.time_s * NS))
         self._bits.append(bits - self._ends)
         self._room.append(snapshot.world.capacity() * snapshot.interval_s)
