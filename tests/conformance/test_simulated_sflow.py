@@ -6,10 +6,9 @@ whose packets its switch says that it dropped.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
@@ -17,29 +16,18 @@ import pytest
 from collector.contract.model import Event, Reading, Sample
 from collector.contract.units import NS
 from collector.contract.verdict import Verdict
-from collector.doors.host import Host
-from collector.doors.udp import Packet
-from collector.parsing.sflow import parse_datagram
-from collector.sources.sflow import Settings, Sflow, SflowSwitch
 from simulator.engine import Simulation
 from simulator.faults import discover
-from simulator.interfaces.sflow import (
-    DropNotices,
-    hosts_file,
-    nic_address,
-    port_names,
-    switch_address,
-)
-from simulator.interfaces.switch_tables import Flavour
+from simulator.interfaces.sflow import nic_address
 from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario, plan
 from simulator.score.evaluate import Incidents
 from simulator.score.run import CLUSTER_NAME
 from simulator.score.simulated_service import SimulatedService
-from simulator.score.sources.readers import Packer, PolledDelivery
+from simulator.score.sources.readers import SflowDelivery
 from simulator.topology.build import ClusterSpec
-from simulator.topology.model import Fabric, Topology
+from simulator.topology.model import Fabric
 
 SEED = 11
 QUIET_SECONDS = 40.0
@@ -49,51 +37,6 @@ JOB = JobSpec(
 CLUSTER = ClusterSpec(
     hosts=4, gpus_per_host=2, nics_per_host=2, fabric=Fabric.ROCE, speed="400GbE", switch_ports=4
 )
-
-
-class Room:
-    """A `Host` whose socket holds what the switches have sent."""
-
-    def __init__(self, topology: Topology) -> None:
-        self.packets: list[Packet] = []
-        self.time_ns = 0
-        self._names = hosts_file(topology).encode()
-
-    def receive_udp(self, address: str, count_max: int) -> tuple[Sequence[Packet], int]:  # noqa: ARG002 - the door's
-        taken, self.packets = self.packets, []
-        return taken, 0
-
-    def read(self, path: str, limit: int = 0) -> bytes:  # noqa: ARG002 - the door's
-        return self._names
-
-    def now_ns(self) -> int:
-        return self.time_ns
-
-    def monotonic_ns(self) -> int:
-        return self.time_ns
-
-
-class Hearing:
-    """The source, and the switches that send to it."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        topology = simulation.topology
-        switches = tuple(
-            SflowSwitch(
-                name=switch.name,
-                address=switch_address(number),
-                ports=port_names(topology, number, Flavour.SONIC),
-            )
-            for number, switch in enumerate(topology.switches)
-        )
-        self.notices = DropNotices(topology, simulation.patterns)
-        self.room = Room(topology)
-        self.source = Sflow(Settings(listen="127.0.0.1:6343", switches=switches))
-
-    def read(self, sent: Sequence[bytes], now_ns: int) -> list[Reading]:
-        self.room.time_ns = now_ns
-        self.room.packets += [Packet(data, "127.0.0.1") for data in sent]
-        return list(self.source.read(cast("Host", self.room)))
 
 
 def lossy() -> Simulation:
@@ -111,15 +54,13 @@ async def watch(simulation: Simulation, service: SimulatedService) -> list[Verdi
     reporter = Reporter(
         simulation.topology, cluster=CLUSTER_NAME, start_unix_ns=start_ns, seed=SEED, poller=None
     )
-    polled, hearing, packer = PolledDelivery(simulation.topology), Hearing(simulation), Packer()
+    source = SflowDelivery(simulation)
     judge = Incidents(service)
     async with service.running():
         for snapshot in simulation.run():
             now_ns = start_ns + round(snapshot.time_s * NS)
-            sent = [data for _, data in hearing.notices.datagrams(snapshot)]
-            heard = list(packer.pack(hearing.read(sent, now_ns), now_ns))
-            batches, _ = polled.deliver(snapshot)
-            await service.work(now_ns / NS, [*reporter.batches(snapshot), *batches, *heard], [])
+            batches, _ = source.deliver(snapshot)
+            await service.work(now_ns / NS, [*reporter.batches(snapshot), *batches], [])
             found = list(judge.evaluate(now_ns))
             if any(texts_of(one) for one in found):
                 return found
@@ -144,15 +85,12 @@ def test_a_verdict_of_loss_shows_whose_packets_the_port_dropped(tmp_path: Path) 
 
 def told(simulation: Simulation) -> Iterator[tuple[list[Reading], int]]:
     """What the source reads at each snapshot, and how many packets were dropped meanwhile."""
-    hearing = Hearing(simulation)
+    source = SflowDelivery(simulation)
     before = np.zeros(simulation.topology.links, dtype=np.int64)
     for snapshot in simulation.run():
-        sent = hearing.notices.datagrams(snapshot)
         new = int((snapshot.links.dropped_packets - before).sum())
         before = snapshot.links.dropped_packets.copy()
-        now_ns = round(snapshot.time_s * NS)
-        assert all(not parse_datagram(data).broken for _, data in sent)
-        yield hearing.read([data for _, data in sent], now_ns), new
+        yield source.hear(snapshot), new
 
 
 def test_notices_and_what_is_withheld_add_up_to_what_was_dropped() -> None:
@@ -162,6 +100,7 @@ def test_notices_and_what_is_withheld_add_up_to_what_was_dropped() -> None:
     places = {(one.switch, one.switch_port) for one in truth.culprits}
     dropped = 0
     counts: Counter[str] = Counter()
+    samples: list[Sample] = []
     events: list[Event] = []
     for readings, new in told(simulation):
         dropped += new
@@ -170,6 +109,10 @@ def test_notices_and_what_is_withheld_add_up_to_what_was_dropped() -> None:
         for each in samples:
             counts[each.series.metric] += round(each.value)
         events += [each for each in readings if isinstance(each, Event)]
+    left_out = [
+        each for each in samples if each.series.metric == "fabric_switch_flow_left_out_total"
+    ]
+    assert not any(each.value for each in left_out)
     notices = counts["fabric_switch_drop_notices_total"]
     withheld = counts["fabric_switch_drop_notices_withheld_total"]
     assert notices == sum(int(each.attributes["count"]) for each in events)

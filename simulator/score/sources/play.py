@@ -182,7 +182,7 @@ async def drive(
         seed=scenario.seed,
         poller=None,
     )
-    source = column.make(simulation.topology)
+    source = column.make(simulation)
     sayings: list[Saying] = []
     standing = set()
     async with service.running():
