@@ -55,7 +55,7 @@ class Drops:
         self.untold = 0
         """Drops that the switch did not tell of, since its first notice."""
         self.left_out = 0
-        """Notices of which the port or the addresses were not kept, for a bound."""
+        """Notices of which the port, the addresses or a name were not kept, for a bound."""
 
     def count(self, drop: Discard) -> None:
         reason = REASONS.get(drop.reason, OTHER)
@@ -72,17 +72,20 @@ class Drops:
         port.reasons[reason] += 1
         if drop.queue is not None and (drop.queue in port.queues or len(port.queues) < PARTS_MAX):
             port.queues[drop.queue] += 1
-        if drop.detail and (drop.detail in port.details or len(port.details) < DETAILS_MAX):
-            port.details[drop.detail] += 1
+        is_kept = True
+        if drop.detail:
+            is_kept = drop.detail in port.details or len(port.details) < DETAILS_MAX
+            if is_kept:
+                port.details[drop.detail] += 1
         pair = drop.source, drop.destination
-        if not all(pair):
-            return
-        if pair not in port.pairs:
-            if self._pairs >= PAIRS_MAX:
-                self.left_out += 1
-                return
-            self._pairs += 1
-        port.pairs[pair] += 1
+        if all(pair):
+            is_new = pair not in port.pairs
+            if is_new and self._pairs >= PAIRS_MAX:
+                is_kept = False
+            else:
+                self._pairs += is_new
+                port.pairs[pair] += 1
+        self.left_out += not is_kept
 
     def _note_untold(self, drop: Discard) -> None:
         last = self._untold.get(drop.source_id)

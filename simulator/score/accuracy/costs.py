@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 import numpy as np
 
@@ -33,11 +35,7 @@ class StepCosts:
         By means, because a link that flaps stops few steps for long. None: some job stood still.
         """
         worst: float | None = 0.0
-        for ends in self._ends.values():
-            times = np.array(ends)
-            length = np.diff(times)
-            before = length[(times[1:] <= from_ns) & (times[1:] > self.warm_ns)]
-            during = length[(times[:-1] >= from_ns) & (times[1:] <= to_ns)]
+        for before, during in self._lengths(from_ns, to_ns):
             if len(before) < STEPS_MIN:
                 continue
             if len(during) < STEPS_MIN and (to_ns - from_ns) > 2 * STEPS_MIN * before.mean():
@@ -46,12 +44,20 @@ class StepCosts:
                 worst = max(worst, float(during.mean() / before.mean() - 1.0))
         return worst
 
-    def is_measured(self, from_ns: int) -> bool:
-        """Whether there are steps before this time to compare with."""
+    def is_measured(self, from_ns: int, to_ns: int) -> bool:
+        """Whether some job has steps enough of this time and of the time before it."""
         return any(
-            ((times := np.array(ends)) > self.warm_ns)[times <= from_ns].sum() > STEPS_MIN
-            for ends in self._ends.values()
+            min(len(before), len(during)) >= STEPS_MIN
+            for before, during in self._lengths(from_ns, to_ns)
         )
+
+    def _lengths(self, from_ns: int, to_ns: int) -> Iterator[tuple[Floats, Floats]]:
+        """Steps of each job before this time, and in it; nanoseconds."""
+        for ends in self._ends.values():
+            times = np.array(ends)
+            length = np.diff(times).astype(np.float64)
+            before = length[(times[1:] <= from_ns) & (times[1:] > self.warm_ns)]
+            yield before, length[(times[:-1] >= from_ns) & (times[1:] <= to_ns)]
 
     @property
     def warm_ns(self) -> int:
@@ -112,19 +118,19 @@ class HarmMeter:
     def of(self, from_ns: int, to_ns: int) -> Harm | None:
         """What this time was worse by than the time before it; None: one of them is too short."""
         times = np.array(self._times)
-        warm_ns = self._steps.warm_ns
-        is_before = (times > warm_ns) & (times <= from_ns)
+        is_before = (times > self._steps.warm_ns) & (times <= from_ns)
         # The snapshot in which it began tells of both.
         is_during = (times > from_ns) & (times <= to_ns)
         is_during[np.flatnonzero(is_during)[:1]] = False
-        is_measured = self._steps.is_measured(from_ns)
+        step = self._steps.of(from_ns, to_ns)
+        is_measured = step is None or self._steps.is_measured(from_ns, to_ns)
         if not (is_measured and is_before.any() and is_during.any()):
             return None
         sent, load = self._loads(is_before)
         sent_then, load_then = self._loads(is_during)
         lost = (sent - sent_then)[sent > 0] / sent[sent > 0]
         return Harm(
-            step=self._steps.of(from_ns, to_ns),
+            step=step,
             nic=float(max(lost.max(initial=0.0), 0.0)),
             link=float(max(load_then.max() - load.max(), 0.0)),
         )

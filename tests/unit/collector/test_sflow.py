@@ -326,6 +326,7 @@ def test_what_dropped_is_told_with_the_most_frequent_and_is_bounded(
     drops = Drops()
     for detail in ("acl:a", "acl:b", "acl:b", "acl:c", ""):
         drops.count(dropped(reason=258, detail=detail))
+    assert drops.left_out == 1
     ((index, found),) = drops.take()
     event = drops_module.event_of(found, {"host": "leaf-1", "port": str(index)}, 1.0, 0, {})
     assert event.attributes["details"] == "acl:b=2 acl:a=1"
