@@ -63,9 +63,10 @@ class Simulation:
             Job(spec, self.topology, random)
             for spec, random in zip(scenario.jobs, jobs, strict=True)
         ]
-        patterns = [pattern for job in self._jobs for pattern in job.patterns]
+        self.patterns = [pattern for job in self._jobs for pattern in job.patterns]
+        """What all jobs ask of the network, moving or not."""
         self.cluster = Cluster(
-            self.topology, scenario.jobs, used_links=used_links(self.world, patterns)
+            self.topology, scenario.jobs, used_links=used_links(self.world, self.patterns)
         )
         self._turns: list[Turn | None] = [self._next_turn(job) for job in self._jobs]
         self.now_s = 0.0

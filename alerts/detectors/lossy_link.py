@@ -63,7 +63,7 @@ from alerts.signals.ports import (
     usual,
     waited,
 )
-from alerts.signals.talkers import flow_evidence
+from alerts.signals.talkers import flow_evidence, switch_drops
 from alerts.signals.vanished import Vanished, vanished
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Ports, Window
@@ -320,7 +320,7 @@ def common_receiver(window: Window, losing: Losing) -> list[Finding]:
             culprit=ports.culprit(row),
             strength=RECEIVER_STRENGTH,
             rows=[row, *np.flatnonzero(losing.senders).tolist()],
-            evidence=[evidence],
+            evidence=[evidence, *flow_evidence(window, int(ports.other_end[row]), span)],
         )
     ]
 
@@ -375,7 +375,7 @@ def voted(window: Window, losing: Losing) -> list[Finding]:
             culprit=Culprit(switch=name),
             strength=SILENT_STRENGTH,
             rows=rows,
-            evidence=evidence,
+            evidence=[*evidence, *switch_drops(window, name, span)],
         )
     ]
 
@@ -411,6 +411,7 @@ def vanishing(window: Window, losing: Losing, gone: Vanished) -> Finding:
             observe(window, row, VANISHED, span, text=text, value=share, unit="ratio", baseline=0.0)
         )
     ends = np.flatnonzero(losing.senders | losing.receivers).tolist()
+    switch = ports.host[gone.row] if gone.row >= 0 else gone.switch
     return report_loss(
         window,
         span,
@@ -418,7 +419,7 @@ def vanishing(window: Window, losing: Losing, gone: Vanished) -> Finding:
         culprit=ports.culprit(gone.row) if gone.row >= 0 else Culprit(switch=gone.switch),
         strength=VANISHED_STRENGTH,
         rows=ends,
-        evidence=evidence,
+        evidence=[*evidence, *switch_drops(window, switch, span)],
     )
 
 

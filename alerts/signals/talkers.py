@@ -15,6 +15,7 @@ from alerts.signals.addresses import addresses_of
 from alerts.signals.ports import Span, called, observe
 from alerts.window.model import Window
 from collector.contract.drop_reasons import NAMES as DROP_REASONS
+from collector.contract.drop_reasons import is_detail
 from collector.contract.model import Event
 from collector.contract.verdict import Evidence
 
@@ -43,6 +44,18 @@ def flow_evidence(window: Window, port: int, span: Span) -> list[Evidence]:
     return [*drop_evidence(window, port, span), *talker_evidence(window, port, span)]
 
 
+def switch_drops(window: Window, switch: str, span: Span) -> list[Evidence]:
+    """What one switch told of drops at all of its ports: those with most of them."""
+    ports = window.ports
+    told = [
+        one
+        for row in range(len(ports.host))
+        if ports.is_switch[row] and ports.host[row] == switch
+        for one in drop_evidence(window, row, span)
+    ]
+    return sorted(told, key=lambda one: (-one.value, one.text))[:SHOWN_MAX]
+
+
 def events_at(window: Window, kind: str, port: int, span: Span) -> list[Event]:
     """What was told of a port while something lasted."""
     ports, edges = window.ports, window.ports.grid.edges_ns
@@ -62,12 +75,14 @@ def drop_evidence(window: Window, port: int, span: Span) -> list[Evidence]:
     told = events_at(window, PORT_DROPS, port, span)
     reasons: Counter[str] = Counter()
     queues: Counter[str] = Counter()
+    details: Counter[str] = Counter()
     pairs: Counter[tuple[str, str]] = Counter()
     hosts: dict[str, str] = {}
     for event in told:
         counted = parse_counts(event.attributes.get("reasons", ""), DROP_REASONS)
         reasons.update(counted)
         queues.update(parse_counts(event.attributes.get("queues", ""), QUEUES))
+        details.update(parse_details(event.attributes.get("details", "")))
         total = sum(counted.values())
         for source, target, share in parse_talkers(event.attributes.get("talkers", "")):
             pairs[source, target] += share * total
@@ -77,6 +92,7 @@ def drop_evidence(window: Window, port: int, span: Span) -> list[Evidence]:
         return []
     hosts |= addresses_of(window.events)
     why = ", ".join(name for name, _ in reasons.most_common(SHOWN_MAX))
+    why += f"; {details.most_common(1)[0][0].replace(':', ' ')}" if details else ""
     why += f"; queue {queues.most_common(1)[0][0]}" if queues else ""
     text = f"{ports.host[port]} told of {total} packets that its port {ports.port[port]} dropped"
     words = ", ".join(
@@ -116,6 +132,16 @@ def owner(window: Window, address: str, hosts: dict[str, str]) -> str:
     )
     of_job = f" of job {', '.join(jobs)}" if jobs else ""
     return f"{host}{of_job} ({address})"
+
+
+def parse_details(text: str) -> dict[str, int]:
+    """Counts by what dropped packets; what has another shape is passed over.
+
+    >>> parse_details("trap:tail_drop=4 acl:<b>=9 own:x=7")
+    {'trap:tail_drop': 4}
+    """
+    names = {name for name in (word.partition("=")[0] for word in text.split()) if is_detail(name)}
+    return parse_counts(text, names)
 
 
 def parse_counts(text: str, known: Container[str]) -> dict[str, int]:

@@ -4,10 +4,11 @@ By "sFlow Version 5" (sflow.org, July 2004): big-endian words, lengths before ev
 be unknown, so that a record of another kind is passed over by its length. Read are flow samples
 and counter samples in both forms (compact and expanded), and notices of dropped packets ("sFlow
 Dropped Packet Notification Structures", sflow.org: `discarded_packet`, 0:5); of their records the
-packet's header, the IPv4 and IPv6 forms of one, a dropped packet's queue (0:1036), the generic and
-the Ethernet counters of an interface, and its name ("sFlow Port Name", 0:1005). Everything comes
-over UDP from anywhere: nothing is believed that does not fit, and a sample that breaks off ends the
-datagram, not the reader.
+packet's header, the IPv4 and IPv6 forms of one, a dropped packet's queue (0:1036) and what dropped
+it (access list 0:1037, function 0:1038; and as Host sFlow's `sflow.h` has them, the chip's trap
+0:1041 and Linux' reason 0:1042), the generic and the Ethernet counters of an interface, and its
+name ("sFlow Port Name", 0:1005). Everything comes over UDP from anywhere: nothing is believed that
+does not fit, and a sample that breaks off ends the datagram, not the reader.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
+from collector.contract.drop_reasons import DETAILS, detail_of
 from collector.contract.errors import ParseError
 
 VERSION = 5
@@ -28,6 +30,9 @@ NAME_BYTES_MAX = 256
 
 FLOW, COUNTERS, FLOW_EXPANDED, COUNTERS_EXPANDED, DISCARDED = 1, 2, 3, 4, 5
 RAW_HEADER, SAMPLED_IPV4, SAMPLED_IPV6, EGRESS_QUEUE = 1, 3, 4, 1036
+ACL, FUNCTION, HARDWARE_TRAP, LINUX_REASON = 1037, 1038, 1041, 1042
+NAMING = {ACL: "acl", HARDWARE_TRAP: "trap", LINUX_REASON: "linux", FUNCTION: "function"}
+"""Records that name what dropped a packet, by `collector.contract.drop_reasons.DETAILS`."""
 GENERIC, ETHERNET, PORT_NAME = 1, 2, 1005
 HEADER_ETHERNET = 1
 """header_protocol: ETHERNET-ISO88023."""
@@ -80,6 +85,8 @@ class Discard(NamedTuple):
     """`drop_reason` of the specification."""
     queue: int | None
     """Where it was to leave from."""
+    detail: str
+    """What dropped it, as `collector.contract.drop_reasons` writes it; empty: not told."""
     source_id: tuple[int, int]
     """The part of the switch that told it, and counts what it did not tell."""
     untold: int
@@ -235,6 +242,7 @@ def read_discard(sample: Reader) -> Discard:
     came_in, to_leave, reason = sample.word(), sample.word(), sample.word()
     source = destination = ""
     queue = None
+    named: dict[str, str] = {}
     for kind, record in records_of(sample):
         if kind == RAW_HEADER:
             source, destination = read_header(record)[1] or (source, destination)
@@ -242,8 +250,27 @@ def read_discard(sample: Reader) -> Discard:
             source, destination, _ = read_sampled_ip(record, is_ipv6=kind == SAMPLED_IPV6)
         elif kind == EGRESS_QUEUE:
             queue = Reader(record).word()
+        elif kind in NAMING:
+            named[NAMING[kind]] = read_detail(record, kind)
+    detail = next((named[what] for what in DETAILS if named.get(what)), "")
     came_in, to_leave = (0 if each in NOT_ONE else each for each in (came_in, to_leave))
-    return Discard(source, destination, came_in, to_leave, reason, queue, source_id, untold)
+    return Discard(source, destination, came_in, to_leave, reason, queue, detail, source_id, untold)
+
+
+def read_detail(record: bytes, kind: int) -> str:
+    """The name of what dropped a packet: an access list without one has its number."""
+    reader = Reader(record)
+    number = reader.word() if kind == ACL else 0
+    name = text_of(reader.opaque())
+    if kind == HARDWARE_TRAP:
+        group, name = name, text_of(reader.opaque())
+        name = name or group
+    return detail_of(NAMING[kind], name or (str(number) if kind == ACL else ""))
+
+
+def text_of(data: bytes) -> str:
+    text = data[:NAME_BYTES_MAX].decode("utf-8", "replace")
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 def read_header(record: bytes) -> tuple[int, tuple[str, str] | None]:
@@ -310,8 +337,7 @@ def read_counts(sample: Reader, *, is_expanded: bool) -> Counts | None:
         elif kind == ETHERNET and len(record) >= _ETHERNET.size:
             values |= zip(ETHERNET_NAMES, _ETHERNET.unpack_from(record), strict=True)
         elif kind == PORT_NAME:
-            text = Reader(record).opaque()[:NAME_BYTES_MAX].decode("utf-8", "replace")
-            name = "".join(letter for letter in text if letter.isprintable())
+            name = text_of(Reader(record).opaque())
     index = values.pop("ifIndex", index) or index
     known = {
         what: value

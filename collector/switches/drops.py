@@ -22,7 +22,9 @@ PORTS_MAX: Final = 64
 PAIRS_MAX: Final = 4_096
 """Pairs of addresses at all ports of one switch between two reads."""
 TOLD_MAX: Final = 5
-"""Pairs, reasons and queues that an event names."""
+"""Pairs, reasons, queues and names of what dropped, in one event."""
+DETAILS_MAX: Final = 64
+"""Names of what dropped, at one port between two reads."""
 PARTS_MAX: Final = 64
 """Parts of one switch that count what they do not tell (the cards of a chassis)."""
 
@@ -30,12 +32,14 @@ PARTS_MAX: Final = 64
 class PortDrops:
     """The notices of one port since the last read."""
 
-    __slots__ = ("pairs", "queues", "reasons", "total")
+    __slots__ = ("details", "pairs", "queues", "reasons", "total")
 
     def __init__(self) -> None:
         self.total = 0
         self.reasons: Counter[str] = Counter()
         self.queues: Counter[int] = Counter()
+        self.details: Counter[str] = Counter()
+        """By what the switch says dropped them: an access list, a trap, a function."""
         self.pairs: Counter[tuple[str, str]] = Counter()
 
 
@@ -51,7 +55,7 @@ class Drops:
         self.untold = 0
         """Drops that the switch did not tell of, since its first notice."""
         self.left_out = 0
-        """Notices of which the port or the addresses were not kept, for a bound."""
+        """Notices of which the port, the addresses or a name were not kept, for a bound."""
 
     def count(self, drop: Discard) -> None:
         reason = REASONS.get(drop.reason, OTHER)
@@ -68,15 +72,20 @@ class Drops:
         port.reasons[reason] += 1
         if drop.queue is not None and (drop.queue in port.queues or len(port.queues) < PARTS_MAX):
             port.queues[drop.queue] += 1
+        is_kept = True
+        if drop.detail:
+            is_kept = drop.detail in port.details or len(port.details) < DETAILS_MAX
+            if is_kept:
+                port.details[drop.detail] += 1
         pair = drop.source, drop.destination
-        if not all(pair):
-            return
-        if pair not in port.pairs:
-            if self._pairs >= PAIRS_MAX:
-                self.left_out += 1
-                return
-            self._pairs += 1
-        port.pairs[pair] += 1
+        if all(pair):
+            is_new = pair not in port.pairs
+            if is_new and self._pairs >= PAIRS_MAX:
+                is_kept = False
+            else:
+                self._pairs += is_new
+                port.pairs[pair] += 1
+        self.left_out += not is_kept
 
     def _note_untold(self, drop: Discard) -> None:
         last = self._untold.get(drop.source_id)
@@ -113,6 +122,7 @@ def event_of(
         attributes={
             "count": str(drops.total),
             "reasons": reasons,
+            "details": " ".join(f"{d}={n}" for d, n in drops.details.most_common(TOLD_MAX)),
             "queues": " ".join(f"{q}={n}" for q, n in drops.queues.most_common(TOLD_MAX)),
             "talkers": " ".join(f"{pair}={share:.0f}" for pair, share in shares),
             "hosts": " ".join(f"{address}={host}" for address, host in known.items()),

@@ -13,10 +13,11 @@ from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.jobs.model import JobSpec
 from simulator.scenario import Scenario, plan
+from simulator.score.accuracy.costs import Harm, HarmMeter
 from simulator.score.marks import Run
 from simulator.score.sources.play import Outcome, Trial, fabric_faults, play
 from simulator.score.sources.readers import SOURCES
-from simulator.score.sources.table import to_markdown
+from simulator.score.sources.table import state, to_markdown
 from simulator.score.sources.visible import SHOWS_IN
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
@@ -100,3 +101,47 @@ def test_a_fault_that_shows_nowhere_is_not_visible_and_one_that_shows_is_missed(
     assert "| bad_cable | not visible | nothing at a switch |" in to_markdown([hidden], [1])
     plain = Outcome(trial=trial, run=run, shows=["symbol_errors_total"])
     assert "| bad_cable | missed | `symbol_errors_total` |" in to_markdown([plain], [1])
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (Harm(step=0.002, nic=0.01, link=0.002), "costs nothing"),
+        (Harm(step=0.02, nic=0.01, link=0.002), "missed"),
+        (Harm(step=None, nic=0.0, link=0.0), "missed"),  # the job stood still
+        (Harm(step=0.0, nic=0.2, link=0.0), "missed"),
+        (Harm(step=0.0, nic=0.0, link=0.2), "missed"),
+        (None, "missed"),  # not measured
+    ],
+)
+def test_only_what_made_nothing_worse_costs_nothing(harm: Harm | None, words: str) -> None:
+    run = Run(case="link_flap", seed=1, seconds=1.0, truths=[], sayings=[])
+    trial = Trial("link_flap", 1, "snmp", is_alone=True)
+    outcome = Outcome(trial=trial, run=run, shows=["state"], harm=harm)
+    assert state(outcome) == words
+
+
+def harm_of(fault: str, seconds: float) -> Harm | None:
+    """What a fault does to the small cluster from the 40th second on."""
+    scenario = healthy("snmp", BUSY)
+    cluster = Simulation(scenario).cluster
+    injection = plan(discover()[fault], cluster, np.random.default_rng(SEED), QUIET_SECONDS)
+    made = replace(scenario, injections=(injection,), seconds=QUIET_SECONDS + seconds)
+    simulation = Simulation(made)
+    meter = HarmMeter(made.start_unix_ns)
+    for snapshot in simulation.run():
+        meter.note(snapshot)
+    (truth,) = simulation.truths()
+    return meter.of(truth.start_ns, truth.end_ns)
+
+
+def test_a_fault_s_harm_is_measured_by_steps_nics_and_links() -> None:
+    slow = harm_of("slow_nic", 60.0)
+    assert slow is not None
+    assert not slow.is_nothing, slow
+    assert slow.step is None or slow.step > 0.05
+    assert slow.nic > 0.05
+    quiet = harm_of("counter_reset", 60.0)
+    assert quiet is not None
+    assert quiet.is_nothing, quiet
+    assert harm_of("slow_nic", 5.0) is None  # the one snapshot tells of before, too

@@ -281,6 +281,8 @@ class Supplement:
             yield self._counter(0.0, "fabric_switch_stream_dropped_total", host, **reason)
             reason = {"chip": "0", "drop_reason": "egress_queue_overflow"}
             yield self._counter(0.2 * passed_s, "fabric_switch_drops_total", host, **reason)
+            reason = {"drop_reason": "no_buffer_space"}
+            yield self._counter(0.1 * passed_s, "fabric_switch_drop_notices_total", host, **reason)
 
     def _queues(self, elapsed_s: float, passed_s: float) -> Iterator[tuple[Series, float]]:
         """The lossless queue of every switch port; the first host's stands full for a while."""

@@ -182,12 +182,16 @@ TROUBLE = {
         silence="No source counts what this switch throws away.",
     ),
     "Dropped inside, by reason": lines.of(Unit.PACKETS_PER_SECOND)(
-        "Packets that a chip or a port dropped, in the switch's own words for why.",
+        "Packets that a chip or a port dropped, in the switch's own words for why. Told: those of "
+        "which it sent a notice (sFlow), up to its limit; so many at least.",
         {
             "chip {{chip}} {{drop_reason}}": own_rate(
                 "fabric_switch_drops_total", by="cluster, host, chip, drop_reason"
             ),
             "{{drop_reason}}": own_rate("fabric_port_drops_total", by="cluster, host, drop_reason"),
+            "told: {{drop_reason}}": own_rate(
+                "fabric_switch_drop_notices_total", by="cluster, host, drop_reason"
+            ),
         },
         silence="This switch reports no reasons of drops.",
     ),

@@ -23,6 +23,7 @@ from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario, Truth
+from simulator.score.accuracy.costs import Harm, HarmMeter
 from simulator.score.cases import CLUSTERS, draw_job, make_faulty
 from simulator.score.evaluate import Incidents
 from simulator.score.marks import Run, Saying, is_about, is_right, judge
@@ -53,6 +54,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     shows: list[str]
     """Readings at the culprit's ports of switches that showed the fault while it acted."""
+    harm: Harm | None = None
+    """What the fault did to jobs and links; None: not measured."""
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether no step, no NIC and no link was the worse for it: there was nothing to find."""
+        return self.harm is not None and self.harm.is_nothing
 
     @property
     def is_found(self) -> bool:
@@ -127,7 +135,10 @@ def play(trial: Trial, folder: Path, scenario: Scenario | None = None) -> Outcom
     if trial.is_alone and not column.shows_nics:
         truths = [by_switches(truth) for truth in truths]
     watching = Watching(service, truths)
-    sayings = asyncio.run(drive(simulation, column, service, watching, is_alone=trial.is_alone))
+    meter = HarmMeter(scenario.start_unix_ns)
+    sayings = asyncio.run(
+        drive(simulation, column, service, watching, meter, is_alone=trial.is_alone)
+    )
     run = Run(
         case=trial.fault,
         seed=trial.seed,
@@ -135,7 +146,13 @@ def play(trial: Trial, folder: Path, scenario: Scenario | None = None) -> Outcom
         truths=truths,
         sayings=sayings,
     )
-    return Outcome(trial=trial, run=run, shows=sorted(watching.shows))
+    harms = [meter.of(truth.start_ns, truth.end_ns) for truth in truths]
+    return Outcome(
+        trial=trial,
+        run=run,
+        shows=sorted(watching.shows),
+        harm=harms[0] if len(harms) == 1 else None,
+    )
 
 
 def by_switches(truth: Truth) -> Truth:
@@ -153,6 +170,7 @@ async def drive(
     column: Column,
     service: SimulatedService,
     watching: Watching,
+    meter: HarmMeter,
     *,
     is_alone: bool,
 ) -> list[Saying]:
@@ -164,11 +182,12 @@ async def drive(
         seed=scenario.seed,
         poller=None,
     )
-    source = column.make(simulation.topology)
+    source = column.make(simulation)
     sayings: list[Saying] = []
     standing = set()
     async with service.running():
         for snapshot in simulation.run():
+            meter.note(snapshot)
             now_ns = scenario.start_unix_ns + round(snapshot.time_s * NS)
             hosts = [] if is_alone else list(reporter.batches(snapshot))
             batches, pushes = source.deliver(snapshot)

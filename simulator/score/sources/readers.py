@@ -16,11 +16,16 @@ from collector.contract.units import NS_PER_MS
 from collector.contract.wire import encode_batch, pack_batch
 from collector.doors.fetch import Access
 from collector.doors.host import Host
+from collector.doors.udp import Packet
 from collector.sources.gnmi import Gnmi, Settings
 from collector.sources.ib_fabric import IbFabric
 from collector.sources.ib_fabric import Settings as IbSettings
+from collector.sources.sflow import Settings as SflowSettings
+from collector.sources.sflow import Sflow, SflowSwitch
 from collector.switches.gnmi.model import Connection, Target
 from collector.switches.gnmi.replay import Recording
+from simulator.engine import Simulation
+from simulator.interfaces.sflow import DropNotices, hosts_file, port_names, switch_address
 from simulator.interfaces.switch_tables import Flavour
 from simulator.interfaces.ufm import SETTINGS as UFM_SETTINGS
 from simulator.interfaces.ufm import UfmAnswers
@@ -36,6 +41,8 @@ by default; detectors look at cells of five."""
 AGENT = "poller-0"
 BOOT = "sources"
 ROUNDING_SECONDS = 1e-6
+SFLOW_ADDRESS = "127.0.0.1:6343"
+"""Nothing listens there: the listener hands over what it was given."""
 
 
 class Delivery(Protocol):
@@ -195,28 +202,89 @@ class UfmDelivery:
         return list(self._packer.pack(readings, self._manager.time_ns)), []
 
 
+class Listener:
+    """A `Host` whose socket holds what the switches have sent."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.time_ns = 0
+        self.packets: list[Packet] = []
+        self._hosts = hosts_file(topology).encode()
+
+    def receive_udp(self, address: str, count_max: int) -> tuple[Sequence[Packet], int]:  # noqa: ARG002 - the door's
+        taken, self.packets = self.packets, []
+        return taken, 0
+
+    def read(self, path: str, limit: int = 0) -> bytes:  # noqa: ARG002 - the door's; the hosts are all
+        return self._hosts
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+    def monotonic_ns(self) -> int:
+        return self.time_ns
+
+
+class SflowDelivery:
+    """SNMP, and beside it what switches tell of dropped packets, through the source `sflow`.
+
+    Notices accuse no one: what is found, and when, is what SNMP alone shows.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        topology = simulation.topology
+        self._polled = PolledDelivery(topology)
+        self._notices = DropNotices(topology, simulation.patterns)
+        self._listener = Listener(topology)
+        self._packer = Packer()
+        switches = tuple(
+            SflowSwitch(
+                name=switch.name,
+                address=switch_address(number),
+                ports=port_names(topology, number, Flavour.SONIC),
+            )
+            for number, switch in enumerate(topology.switches)
+        )
+        self._source = Sflow(SflowSettings(listen=SFLOW_ADDRESS, switches=switches))
+
+    def deliver(self, snapshot: Snapshot) -> tuple[list[bytes], list[bytes]]:
+        batches, _ = self._polled.deliver(snapshot)
+        readings = self.hear(snapshot)
+        return [*batches, *self._packer.pack(readings, self._listener.time_ns)], []
+
+    def hear(self, snapshot: Snapshot) -> list[Reading]:
+        """What the source reads of the notices since the last snapshot."""
+        self._listener.time_ns = time_ns_of(snapshot)
+        for switch, message in self._notices.datagrams(snapshot):
+            self._listener.packets.append(Packet(message, switch_address(switch)))
+        return list(self._source.read(cast("Host", self._listener)))
+
+
 class Column(NamedTuple):
     """A source of switches of one fabric: a column of the table."""
 
     title: str
     fabric: Fabric
-    make: Callable[[Topology], Delivery]
+    make: Callable[[Simulation], Delivery]
     shows_nics: bool = False
     """Whether ports of NICs are seen too, so that they have names of their own."""
 
 
-def snmp(flavour: Flavour) -> Callable[[Topology], Delivery]:
-    return lambda topology: PolledDelivery(topology, flavour)
+def of_topology(make: Callable[[Topology], Delivery]) -> Callable[[Simulation], Delivery]:
+    return lambda simulation: make(simulation.topology)
 
 
 SOURCES: dict[str, Column] = {
-    "snmp": Column("SNMP (SONiC)", Fabric.ROCE, snmp(Flavour.SONIC)),
-    "gnmi": Column("gNMI (SONiC)", Fabric.ROCE, GnmiDelivery),
-    "otlp": Column("OTLP (Cumulus)", Fabric.ROCE, OtlpDelivery),
-    "ib": Column("InfiniBand's programs", Fabric.INFINIBAND, PolledDelivery),
-    "ufm": Column("UFM (InfiniBand)", Fabric.INFINIBAND, UfmDelivery),
+    "snmp": Column("SNMP (SONiC)", Fabric.ROCE, of_topology(PolledDelivery)),
+    "sflow": Column("SNMP and sFlow's notices", Fabric.ROCE, SflowDelivery),
+    "gnmi": Column("gNMI (SONiC)", Fabric.ROCE, of_topology(GnmiDelivery)),
+    "otlp": Column("OTLP (Cumulus)", Fabric.ROCE, of_topology(OtlpDelivery)),
+    "ib": Column("InfiniBand's programs", Fabric.INFINIBAND, of_topology(PolledDelivery)),
+    "ufm": Column("UFM (InfiniBand)", Fabric.INFINIBAND, of_topology(UfmDelivery)),
     "ufm_hcas": Column(
-        "UFM with HCAs", Fabric.INFINIBAND, partial(UfmDelivery, hcas=True), shows_nics=True
+        "UFM with HCAs",
+        Fabric.INFINIBAND,
+        of_topology(partial(UfmDelivery, hcas=True)),
+        shows_nics=True,
     ),
 }
 """By the name on the command line."""

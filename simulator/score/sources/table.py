@@ -12,13 +12,15 @@ NOT_PLAYED = ""
 
 
 def state(outcome: Outcome) -> str:
-    """One cell: found, with its delay; missed; or not visible."""
+    """One cell: found, with its delay; else costs nothing, missed, or not visible."""
     if outcome.run.error:
         return "broke off"
     others = len(false_sayings(outcome.run))
     wrong = f", {others} wrong" if others else ""
     if outcome.is_found:
         return f"found, {outcome.delay_s:.0f} s{wrong}"
+    if outcome.is_harmless:
+        return f"costs nothing{wrong}"
     return ("missed" if outcome.shows else "not visible") + wrong
 
 

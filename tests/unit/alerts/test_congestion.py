@@ -147,6 +147,7 @@ def test_flows_that_fill_an_uplink_and_its_drops_are_evidence_and_no_more() -> N
             "7",
             reasons="no_buffer_space=30 red=10 evil=9",
             queues="3=40",
+            details="trap:tail_drop=12 trap:early_drop=3 trap:<b>=99",
             talkers="192.0.2.1>192.0.2.9=75",
             hosts="192.0.2.1=node0",
         ),
@@ -154,8 +155,8 @@ def test_flows_that_fill_an_uplink_and_its_drops_are_evidence_and_no_more() -> N
     (found,) = detect(fabric.window())
     drops, talkers = [each for each in found.evidence if each not in before.evidence]
     assert drops.text == (
-        "leaf-0 told of 40 packets that its port 7 dropped (no_buffer_space, red; queue 3): from "
-        "node0 of job ring (192.0.2.1) to 192.0.2.9 75 %"
+        "leaf-0 told of 40 packets that its port 7 dropped (no_buffer_space, red; trap tail_drop; "
+        "queue 3): from node0 of job ring (192.0.2.1) to 192.0.2.9 75 %"
     )
     assert (drops.value, drops.unit) == (40.0, "packets")
     assert talkers.text == (

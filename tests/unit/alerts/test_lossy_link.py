@@ -109,18 +109,20 @@ def test_a_port_that_drops_where_it_should_pause_is_misconfigured() -> None:
     assert (found.culprit, found.reason) == (NODE_3, Reason.CONFIGURATION)
 
 
+def drops_told(fabric: SmallFabric, switch: str, port: str, reasons: str) -> Event:
+    return Event(
+        kind="port_drops",
+        time_ns=fabric.grid.start_ns + 22 * STEP_NS,
+        labels={"host": switch, "device": switch, "port": port},
+        attributes={"reasons": reasons, "talkers": "192.0.2.1>192.0.2.4=100"},
+    )
+
+
 def test_whose_packets_a_full_queue_dropped_is_shown_beside() -> None:
     fabric = SmallFabric()
     fabric.set("queue_discarded_packets_total", leaf_port(3), 5e4, LATE)
     (before,) = detect(fabric.window())
-    fabric.events = [
-        Event(
-            kind="port_drops",
-            time_ns=fabric.grid.start_ns + 22 * STEP_NS,
-            labels={"host": "leaf-0", "device": "leaf-0", "port": "4"},
-            attributes={"reasons": "no_buffer_space=8", "talkers": "192.0.2.1>192.0.2.4=100"},
-        )
-    ]
+    fabric.events = [drops_told(fabric, "leaf-0", "4", "no_buffer_space=8")]
     (found,) = detect(fabric.window())
     (drops,) = [each for each in found.evidence if each not in before.evidence]
     assert drops.text == (
@@ -153,7 +155,35 @@ def test_several_senders_that_lose_to_one_receiver_name_its_port() -> None:
     assert {victim.rank for victim in found.victims} == {2, 3}
 
 
-def test_a_switch_whose_cables_swallow_packets_is_named() -> None:
+def test_drops_told_where_no_port_counts_one_are_shown_beside() -> None:
+    """By the port to the one receiver; a switch that swallows shows those of all its ports."""
+    fabric = SmallFabric()
+    resend(fabric, 2, 3)
+    fabric.set(RESENT[0], host(7), 300.0, LATE)
+    (before,) = detect(fabric.window())
+    fabric.events = [
+        drops_told(fabric, "leaf-0", "4", "no_buffer_space=8"),
+        drops_told(fabric, "leaf-0", "5", "acl=9"),
+    ]
+    (found,) = detect(fabric.window())
+    (drops,) = [each for each in found.evidence if each not in before.evidence]
+    assert drops.text.startswith("leaf-0 told of 8 packets that its port 4 dropped")
+    assert (found.culprit, found.strength) == (before.culprit, before.strength)
+    fabric = swallowing()
+    (before,) = detect(fabric.window())
+    fabric.events = [
+        drops_told(fabric, "spine-1", "1", "unknown_l3=3"),
+        drops_told(fabric, "spine-1", "2", "unknown_l3=8"),
+        drops_told(fabric, "spine-0", "1", "acl=99"),
+    ]
+    (found,) = detect(fabric.window())
+    shown = [each.value for each in found.evidence if each not in before.evidence]
+    assert shown == [8.0, 3.0]
+    assert (found.culprit, found.strength) == (before.culprit, before.strength)
+
+
+def swallowing() -> SmallFabric:
+    """Between spine-1 and its leaves packets vanish, and no port counts one."""
     fabric = SmallFabric()
     resend(fabric, 3, 4)
     resend(fabric, 5, 0)
@@ -162,6 +192,11 @@ def test_a_switch_whose_cables_swallow_packets_is_named() -> None:
     cross(fabric, 5, "spine-0", "1")
     cross(fabric, 7, "spine-1", "1", lost=3e-3)
     cross(fabric, 8, "spine-1", "2", lost=3e-3)
+    return fabric
+
+
+def test_a_switch_whose_cables_swallow_packets_is_named() -> None:
+    fabric = swallowing()
     (found,) = detect(fabric.window())
     assert (found.culprit, found.reason) == (Culprit(switch="spine-1"), Reason.SWITCH)
     check_order_does_not_matter(detect, fabric)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from collector.contract.drop_reasons import REASONS, is_detail
 from collector.contract.errors import ParseError, SettingsError
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.doors.host import Host
@@ -116,9 +117,58 @@ def test_a_dropped_packet_is_read_with_its_flow_its_queue_and_its_reason() -> No
     found = parse_datagram(datagram(sample, discard(leaves=0, reason=258, untold=4)))
     assert found.flows == []
     assert found.discards == [
-        Discard("192.0.2.1", "192.0.2.9", 7, 9, 259, 3, (0, 1), 0),
-        Discard("", "", 7, 0, 258, None, (0, 1), 4),
+        Discard("192.0.2.1", "192.0.2.9", 7, 9, 259, 3, "", (0, 1), 0),
+        Discard("", "", 7, 0, 258, None, "", (0, 1), 4),
     ]
+
+
+def acl(number: int, name: bytes) -> bytes:
+    return words(1037) + opaque(words(number) + opaque(name) + words(2))
+
+
+FUNCTION = words(1038) + opaque(opaque(b"nf_hook_slow"))
+TRAP = words(1041) + opaque(opaque(b"buffer_drops") + opaque(b"tail_drop"))
+GROUP = words(1041) + opaque(opaque(b"buffer_drops") + opaque(b""))
+LINUX = words(1042) + opaque(opaque(b"SOCKET_RCVBUFF"))
+
+
+@pytest.mark.parametrize(
+    ("records", "detail"),
+    [
+        ((FUNCTION,), "function:nf_hook_slow"),
+        ((FUNCTION, LINUX), "linux:SOCKET_RCVBUFF"),
+        ((LINUX, TRAP), "trap:tail_drop"),
+        ((GROUP,), "trap:buffer_drops"),
+        ((TRAP, acl(42, b"deny storage")), "acl:deny_storage"),
+        ((acl(42, b""),), "acl:42"),
+        ((acl(42, b"<b>=1 x\xff\n" + b"y" * 99),), "acl:_b__1_x_" + "y" * 56),
+        ((words(1042) + opaque(opaque(b"")),), ""),
+    ],
+)
+def test_what_dropped_a_packet_is_named_by_its_most_telling_record(
+    records: tuple[bytes, ...], detail: str
+) -> None:
+    (found,) = parse_datagram(datagram(discard(*records))).discards
+    assert found.detail == detail
+    assert is_detail(detail) == bool(detail)
+
+
+def test_a_record_that_is_cut_off_takes_its_notice_with_it() -> None:
+    cut = words(1041) + opaque(opaque(b"buffer_drops"))
+    found = parse_datagram(datagram(discard(cut), discard(TRAP)))
+    assert (len(found.discards), found.broken) == (1, 1)
+
+
+def test_reasons_are_those_of_the_document_and_of_host_sflow() -> None:
+    wanted = {
+        15: "precedence_cutoff", 33: "dev_hdr", 36: "tc_egress", 256: "unknown",
+        259: "no_buffer_space", 289: "unknown_l4", 290: "sip_is_unspecified",
+        307: "vxlan_parsing", 331: "dev_ready",
+        333: "dup_frag", 365: "tc_ingress", 367: "xdp", 372: "bgp_flowspec",
+    }  # fmt: skip
+    assert {number: REASONS.get(number) for number in wanted} == wanted
+    assert not {16, 255, 332, 366, 373} & REASONS.keys()
+    assert len(set(REASONS.values())) == len(REASONS)
 
 
 def test_a_notice_that_is_cut_off_is_counted_as_broken() -> None:
@@ -156,7 +206,8 @@ def test_no_byte_that_changes_or_lacks_ends_the_reader() -> None:
     ]
     packet = header(ipv4("192.0.2.1", "192.0.2.2"))
     queue = words(1036) + opaque(words(3))
-    whole = [*recorded, datagram(flow(packet, wide=True)), datagram(discard(packet, queue))]
+    named = datagram(discard(packet, queue), discard(TRAP, LINUX, FUNCTION, acl(7, b"x")))
+    whole = [*recorded, datagram(flow(packet, wide=True)), named]
     for _ in range(3000):
         data = bytearray(chance.choice(whole))
         for _ in range(chance.randrange(4)):
@@ -166,6 +217,7 @@ def test_no_byte_that_changes_or_lacks_ends_the_reader() -> None:
         except ParseError:
             continue
         assert len(found.flows) + len(found.counters) + len(found.discards) <= SAMPLES_MAX
+        assert all(not each.detail or is_detail(each.detail) for each in found.discards)
 
 
 # --- who fills a port ----------------------------------------------------------------------------
@@ -232,8 +284,10 @@ def test_pairs_are_bounded_and_what_is_dropped_is_counted(monkeypatch: pytest.Mo
 # --- what a switch has dropped ------------------------------------------------------------------
 
 
-def dropped(source: str = "192.0.2.1", *, output: int = 9, reason: int = 259) -> Discard:
-    return Discard(source, "192.0.2.9", 7, output, reason, 3, (0, 1), 0)
+def dropped(
+    source: str = "192.0.2.1", *, output: int = 9, reason: int = 259, detail: str = ""
+) -> Discard:
+    return Discard(source, "192.0.2.9", 7, output, reason, 3, detail, (0, 1), 0)
 
 
 def test_drops_are_told_by_port_reason_queue_and_flow() -> None:
@@ -259,10 +313,24 @@ def test_drops_are_bounded_and_what_is_left_out_is_counted(monkeypatch: pytest.M
         drops.count(dropped(output=output))
     for number in range(5):
         drops.count(dropped(f"192.0.2.{number}", output=1))
-    drops.count(Discard("", "", 0, 0, 9999, None, (0, 1), 0))
+    drops.count(Discard("", "", 0, 0, 9999, None, "", (0, 1), 0))
     assert drops.left_out == 1 + 3 + 1
     assert [(index, found.total) for index, found in drops.take()] == [(1, 6), (2, 1)]
     assert drops.told["other"] == 1
+
+
+def test_what_dropped_is_told_with_the_most_frequent_and_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drops_module, "DETAILS_MAX", 2)
+    drops = Drops()
+    for detail in ("acl:a", "acl:b", "acl:b", "acl:c", ""):
+        drops.count(dropped(reason=258, detail=detail))
+    assert drops.left_out == 1
+    ((index, found),) = drops.take()
+    event = drops_module.event_of(found, {"host": "leaf-1", "port": str(index)}, 1.0, 0, {})
+    assert event.attributes["details"] == "acl:b=2 acl:a=1"
+    assert event.attributes["reasons"] == "acl=5"
 
 
 def test_what_a_switch_withheld_counts_from_its_first_notice_and_by_part() -> None:
