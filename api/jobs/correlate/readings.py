@@ -413,17 +413,11 @@ class GridReader:
             found = self._known[kind] = Known(target, self._store.quarantine)
         return found
 
-    def ask(self, targets: Sequence[Target], grid: Grid, wanted: Wanted | None = None) -> Samples:
-        """From a GAP before the grid on, so that first cells have rates; a shared metric once.
-
-        ``wanted``: whose series suffice; None: everyone's.
-        """
+    def ask(self, targets: Sequence[Target], grid: Grid) -> Samples:
+        """From a GAP before the grid on, so that first cells have rates; a shared metric once."""
         from_ms = grid.start_ns // 1_000_000 - GAP_SECONDS * 1000
         ids = sorted({one for target in targets for one in self.known(target).by_id})
         to_ms = grid.end_ns // 1_000_000
-        series = None if wanted is None else self._series_of(targets, grid, wanted)
-        if series is not None:
-            return self._ask_of(ids, series, grid, from_ms, to_ms)
         missing: list[int] = []
         found = [
             part_of(held, grid, from_ms, to_ms)
@@ -435,15 +429,15 @@ class GridReader:
         table = self._store.query(SAMPLES_SQL, parameters, settings=SAMPLES_SETTINGS)
         return chained([*found, to_samples(table, grid)], grid)
 
-    def _series_of(self, targets: Sequence[Target], grid: Grid, wanted: Wanted) -> SeriesIds | None:
-        """In order of metric and id; None: more than can be listed."""
+    def ask_of(self, targets: Sequence[Target], grid: Grid, wanted: Wanted) -> Samples:
+        """The same of some hosts' and ports' series alone; of all, if those cannot be listed."""
         numbers = {name: one for kind in targets for one, name in self.known(kind).by_id.items()}
-        return series_of(self._store, numbers, days_of(grid), wanted, SERIES_ASKED_MAX)
-
-    def _ask_of(
-        self, ids: Sequence[int], series: SeriesIds, grid: Grid, from_ms: int, to_ms: int
-    ) -> Samples:
-        """The samples of these series alone, which are in order of metric and id."""
+        series = series_of(self._store, numbers, days_of(grid), wanted, SERIES_ASKED_MAX)
+        if series is None:
+            return self.ask(targets, grid)
+        ids = sorted(set(numbers.values()))
+        from_ms = grid.start_ns // 1_000_000 - GAP_SECONDS * 1000
+        to_ms = grid.end_ns // 1_000_000
         held = self._store.recent.peek(ids, from_ms, series)
         if held is not None:
             return part_of(held, grid, from_ms, to_ms)

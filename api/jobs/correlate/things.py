@@ -69,7 +69,8 @@ Key = tuple[str, ...]
 
 def read_samples(reader: GridReader, grid: Grid, wanted: Wanted | None = None) -> Samples:
     """``wanted``: whose suffice; None: everyone's."""
-    return reader.ask((PORTS, NICS, GPUS, HOSTS), grid, wanted)
+    kinds = (PORTS, NICS, GPUS, HOSTS)
+    return reader.ask(kinds, grid) if wanted is None else reader.ask_of(kinds, grid, wanted)
 
 
 def read_ports(
