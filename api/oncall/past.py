@@ -50,8 +50,8 @@ class PastWindows:
         return msgspec.structs.replace(window, jobs=running, is_live=True)
 
     def of_job(self, from_ns: int, to_ns: int, job: str) -> Window:
-        """One job, for what is no verdict: the others are not read."""
-        window = self._reader.read(from_ns, to_ns, job=job, is_live=False)
+        """One job, for what is no verdict: neither the others nor others' machines are read."""
+        window = self._reader.read(from_ns, to_ns, job=job, is_alone=True, is_live=False)
         running = [self._as_it_was(one, to_ns) for one in window.jobs]
         return msgspec.structs.replace(window, jobs=running, is_live=True)
 

@@ -19,6 +19,7 @@ from api.promql.find import SeriesMemory
 from api.promql.moved import with_moved
 from api.promql.parse import kind_of, parse_query
 from api.promql.plan import Aggregate, Binary, Call, Kind, Negate, Node, Paren
+from api.promql.reads import Reads
 from api.promql.rolled import RolledAnswers
 from api.promql.rollup_rows import Horizons, RollupReader
 from api.promql.values import Dialect, Grid, Notes, Windows
@@ -119,6 +120,7 @@ class Engine:
         self._dialect = dialect
         self._catalog = catalog
         self._memory = SeriesMemory()
+        self._reads = Reads()
         self._large = LargeMetrics()
         self._horizons = Horizons()
         self._helpers = Threads(HELPERS)
@@ -148,7 +150,7 @@ class Engine:
             dialect=self._dialect,
             catalog=self._catalog,
         )
-        reader = Reader(self._store, self._memory, time.monotonic() + seconds, ahead)
+        reader = Reader(self._store, self._memory, time.monotonic() + seconds, ahead, self._reads)
         rollups = RollupReader(reader, self._store, self._horizons)
         return Running(question, with_moved(plan), reader, frame, self._helpers, rollups)
 

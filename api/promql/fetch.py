@@ -31,10 +31,12 @@ from api.promql.find import (
     MOVED_FROM,
     MOVED_MAX,
     OF_METRIC,
+    OF_SERIES,
     Among,
     Found,
     SeriesMemory,
 )
+from api.promql.reads import Reads, key_of
 from api.promql.values import Bools, Floats, Grid, Ints, LabelRows
 from collector.contract.errors import StoreError
 from collector.contract.identity import metric_id
@@ -95,7 +97,11 @@ class Reader:
         memory: SeriesMemory,
         deadline: float,
         ahead: ReadAhead | None = None,
+        reads: Reads | None = None,
     ) -> None:
+        """To be made when the question arrives. ``reads``: those of other questions, too."""
+        self._arrived_s = time.monotonic()
+        self._reads = reads or Reads()
         self._store = store
         self._memory = memory
         self._ahead = ahead
@@ -225,12 +231,23 @@ class Reader:
         return Stored(flat.series, flat.time_ms, flat.value)
 
     def _read(self, found: Found, table: str, after_ms: int, to_ms: int) -> Stored:
-        rows = self.ask(
-            f"SELECT series, time, value FROM {table} "  # noqa: S608 - placeholders only
-            f"WHERE {found.where} AND {TIME_RANGE} LIMIT {QUERY_POINTS_MAX + 1}",
-            {**found.parameters, "after_ms": after_ms, "to_ms": to_ms},
-            BULK_SETTINGS,
+        parameters = {**found.parameters, "after_ms": after_ms, "to_ms": to_ms}
+        # Some series lie in many blocks of their metric, and are few of the rows there: the other
+        # columns are read and unpacked only where one of them is.
+        first = f"PREWHERE {OF_SERIES}" if found.is_listed else ""
+        sql = (
+            f"SELECT series, time, value FROM {table} {first} "  # noqa: S608 - placeholders only
+            f"WHERE {found.where} AND {TIME_RANGE} LIMIT {QUERY_POINTS_MAX + 1}"
         )
+        return self._reads.take(
+            key_of(sql, parameters),
+            self._arrived_s,
+            lambda: self._read_now(sql, parameters),
+            self.check,
+        )
+
+    def _read_now(self, sql: str, parameters: dict[str, Any]) -> Stored:
+        rows = self.ask(sql, parameters, BULK_SETTINGS)
         self._check_points(rows.num_rows)
         # The engine's times are milliseconds.
         times_ms = rows["time"].to_numpy().view(np.int64)
@@ -353,7 +370,7 @@ RECENT_SERIES_MAX = 100_000
 BULK_SETTINGS = {
     # Larger blocks are fewer to put together: a fifth less for a read of many series.
     "max_block_size": "131072",
-    # The key has chosen the rows already; reading some columns first only costs time.
+    # The key has chosen the rows, or PREWHERE says what to read first: the engine need not guess.
     "optimize_move_to_prewhere": "0",
     # The other core reads the other half.
     "max_threads": "1",

@@ -53,6 +53,7 @@ MOVED_MAX = 10_000
 """As many may have moved; with more, all are looked at."""
 
 OF_METRIC = "metric IN {metrics:Array(UInt32)}"
+OF_SERIES = "series IN {series:Array(UInt64)}"
 
 Ask = Callable[[str, dict[str, Any]], pa.Table]
 Key = tuple[Selector, dt.date, dt.date]
@@ -76,6 +77,11 @@ class Found(msgspec.Struct, frozen=True):
     """Rows of another exporter, each with the catalog's row that measures the same thing."""
     in_order: bool = False
     """The rows are in the order of their ids, which is that of their samples."""
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether ``where`` lists the series (`OF_SERIES`): they may be few of their metric's."""
+        return "series" in self.parameters
 
     def ids_and_rows(self) -> tuple[Ids, Ints]:
         def make() -> tuple[Ids, Ints]:
@@ -127,7 +133,7 @@ class Found(msgspec.Struct, frozen=True):
             LabelRows(self.labels[row] for row in kept.tolist()),
             dict(zip(series, np.searchsorted(kept, own_rows[of_use]).tolist(), strict=True)),
             None if self.factors is None else self.factors[kept],
-            f"{OF_METRIC} AND series IN {{series:Array(UInt64)}}",
+            f"{OF_METRIC} AND {OF_SERIES}",
             {"metrics": self.parameters["metrics"], "series": series},
             in_order=self.in_order,
         )
@@ -365,7 +371,7 @@ class SeriesMemory:
             return OF_METRIC, {"metrics": own["metrics"]}
         if len(series) <= IDS_INLINE_MAX:
             own = {"metrics": own["metrics"], "series": series}
-            return f"{OF_METRIC} AND series IN {{series:Array(UInt64)}}", own
+            return f"{OF_METRIC} AND {OF_SERIES}", own
         return f"{OF_METRIC} AND series IN (SELECT series FROM series WHERE {where})", own  # noqa: S608 - placeholders only
 
 

@@ -1,11 +1,13 @@
 """What every view of the page and every board costs a service whose store holds so many hosts.
 
-`python -m tests.bench.asked [HOSTS] [--boards] [--answers FILE]`. Nothing else runs beside it, so
-that the process's CPU time is the answer's (`tests.bench.held` fills the store and sets the clock).
+`python -m tests.bench.asked [HOSTS] [--times N] [--views NAME …] [--boards] [--answers FILE]`.
+Nothing else runs beside it, so that the process's CPU time is the answer's (`tests.bench.held`
+fills the store and sets the clock).
 Chromium opens each view with an empty cache, once where nothing has asked before (`first`) and once
 30 seconds later (`next`), which is what a view costs while it is watched. Then each request that
 the views made is asked alone. Beside each figure stands how many times it is that of 16 hosts, if
-those were measured: what shows one job or one host must not grow with the others.
+those were measured: what shows one job or one host must not grow with the others. ``--times`` puts
+so many times the samples into the store, as of so many times the hosts.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from api.promql.fetch import Reader
 from dashboards.grafana.boards import discover
 from dashboards.grafana.substitute import substituted
 from tests.bench import views
-from tests.bench.held import HOST, Stand, held
+from tests.bench.held import HOST, Stand, held, name_of
 from tests.bench.live import JOB, LOOKED_SECONDS
 from tests.bench.processes import say
 from tests.bench.report import OUTPUT, Table, number
@@ -128,11 +130,13 @@ def metered() -> Iterator[Meter]:
 # --- views --------------------------------------------------------------------------------------
 
 
-def open_views(stand: Stand) -> dict[str, View]:
-    """Every view once, in Chromium."""
+def open_views(stand: Stand, chosen: Collection[str]) -> dict[str, View]:
+    """Every chosen view once, in Chromium; none is chosen: all."""
     found: dict[str, View] = {}
     with chromium() as browser:
         for name, address in addresses(stand).items():
+            if chosen and name not in chosen:
+                continue
             with metered() as meter:
                 one = views.load(browser, stand.url, address, now_s=stand.clock())
                 cost = meter.cost(sum(each.size for each in one.answers))
@@ -217,12 +221,12 @@ class Figures(msgspec.Struct):
     boards_next: dict[str, Cost] = {}
 
 
-def file_of(hosts: int) -> Path:
-    return OUTPUT / "asked" / f"{hosts}.json"
+def file_of(hosts: int, times: int = 1) -> Path:
+    return OUTPUT / "asked" / f"{name_of(hosts, times)}.json"
 
 
-def read_figures(hosts: int) -> Figures:
-    file = file_of(hosts)
+def read_figures(hosts: int, times: int = 1) -> Figures:
+    file = file_of(hosts, times)
     return msgspec.json.decode(file.read_bytes(), type=Figures) if file.exists() else Figures()
 
 
@@ -230,7 +234,7 @@ def times(value: float, of: float | None) -> str:
     return f"{value / of:.1f}x" if of else "-"
 
 
-def views_table(hosts: int, found: Figures, small: Figures) -> Table:
+def views_table(hosts: str, found: Figures, small: Figures) -> Table:
     columns = ["view", "requests", "CPU first", "CPU next", f"of {SMALL} hosts'", "samples", "rows"]
     columns += ["first content", "complete"]
     rows = []
@@ -293,10 +297,12 @@ class Answers:
             self._file.write_text(json.dumps(self.bodies))
 
 
-def measure_views(stand: Stand, found: Figures, answers: Answers) -> None:
-    found.first = open_views(stand)
+def measure_views(
+    stand: Stand, found: Figures, answers: Answers, chosen: Collection[str] = ()
+) -> None:
+    found.first = open_views(stand, chosen)
     stand.advance()
-    found.next = open_views(stand)
+    found.next = open_views(stand, chosen)
     asked_s = stand.clock()
     stand.advance()
     found.answers = {}
@@ -329,23 +335,27 @@ def measure_boards(stand: Stand, found: Figures, answers: Answers) -> None:
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.asked", description=__doc__)
     parser.add_argument("hosts", nargs="?", type=int, default=64)
+    parser.add_argument("--times", type=int, default=1, help="samples of so many times the hosts")
+    parser.add_argument("--views", nargs="+", default=(), metavar="NAME", help="these views alone")
     parser.add_argument("--boards", action="store_true", help="the boards' queries; not the views")
     parser.add_argument("--answers", default="", metavar="FILE", help="write every answer there")
     chosen = parser.parse_args(words)
-    found, small, answers = read_figures(chosen.hosts), read_figures(SMALL), Answers(chosen.answers)
-    with held(chosen.hosts) as stand:
+    size = chosen.hosts, chosen.times
+    found, small, answers = read_figures(*size), read_figures(SMALL), Answers(chosen.answers)
+    with held(*size) as stand:
         if chosen.boards:
             measure_boards(stand, found, answers)
         else:
-            measure_views(stand, found, answers)
+            measure_views(stand, found, answers, chosen.views)
     answers.write()
-    file_of(chosen.hosts).parent.mkdir(parents=True, exist_ok=True)
-    file_of(chosen.hosts).write_bytes(msgspec.json.encode(found))
+    file_of(*size).parent.mkdir(parents=True, exist_ok=True)
+    file_of(*size).write_bytes(msgspec.json.encode(found))
+    hosts = name_of(*size)
     if chosen.boards:
-        title = f"The dearest queries of boards over a store with {chosen.hosts} hosts"
+        title = f"The dearest queries of boards over a store with {hosts} hosts"
         show(costs_table(title, found.boards_next, small.boards_next, BOARD_QUERIES_SHOWN))
     else:
-        show(views_table(chosen.hosts, found, small))
+        show(views_table(hosts, found, small))
         show(costs_table("The dearest answers", found.answers, small.answers, SHOWN))
     return 0
 

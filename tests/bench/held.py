@@ -81,6 +81,20 @@ MORE_COLLECTIVES = """
     ) ARRAY JOIN range({from_cycle}, {to_cycle}) AS cycle
     SETTINGS min_insert_block_size_rows = 2000000, min_insert_block_size_bytes = 1000000000
 """
+# Names of hosts, switches and jobs, of which each copy has its own.
+OWN_NAME = "'((node|leaf|spine|job-)[0-9]+)'"
+MORE_SERIES = """
+    INSERT INTO series SELECT day, metric_name, cityHash64(series, copy),
+        mapApply((name, value) -> (
+            name, replaceRegexpAll(value, {own_name}, concat('\\\\1x', toString(copy)))), labels)
+    FROM series ARRAY JOIN range(1, {times}) AS copy
+"""
+MORE_HOSTS = """
+    INSERT INTO samples (metric, series, time, whole, fraction)
+    SELECT metric, cityHash64(series, copy), time, whole, fraction
+    FROM samples ARRAY JOIN range(1, {times}) AS copy
+    SETTINGS min_insert_block_size_rows = 8000000, min_insert_block_size_bytes = 1000000000
+"""
 
 
 class Clock:
@@ -199,6 +213,15 @@ class Stand:
         self.look()
         self.accuse()
 
+    def multiply(self, times: int) -> None:
+        """Samples as of so many times the hosts; the inventory and records know the first alone.
+
+        What a question about one of its jobs or hosts costs shows so, in minutes.
+        """
+        self._command(MORE_SERIES, {"times": times, "own_name": OWN_NAME})
+        self._command(MORE_HOSTS, {"times": times})
+        self.service.service.store.known.note_series(None)
+
     def _command(self, sql: str, given: dict[str, Any]) -> None:
         store = self.service.service.store
         with store.holding_writes("fill") as client:
@@ -208,10 +231,14 @@ class Stand:
         store.recent.forget()
 
 
+def name_of(hosts: int, times: int) -> str:
+    return f"{hosts}x{times}" if times > 1 else str(hosts)
+
+
 @contextmanager
-def held(hosts: int) -> Iterator[Stand]:
-    """The stand; the store is filled the first time."""
-    folder = OUTPUT / "held" / str(hosts)
+def held(hosts: int, times: int = 1) -> Iterator[Stand]:
+    """The stand; the store is filled the first time. ``times``: see `Stand.multiply`."""
+    folder = OUTPUT / "held" / name_of(hosts, times)
     note = folder / "filled.json"
     if not note.exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -224,6 +251,8 @@ def held(hosts: int) -> Iterator[Stand]:
         if known is None:
             say(f"held: filling a store with {CYCLES} minutes of {hosts} hosts")
             stand.fill()
+            if times > 1:
+                stand.multiply(times)
         else:
             stand.tick = known["tick"]
             stand.look()

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
@@ -282,3 +283,22 @@ def test_no_more_records_are_read_at_once_than_a_piece_may_have(
         for start in starts:
             reader.read("nccl_inspector", start - BEFORE_NS, start + PIECE_NS + AFTER_NS)
         assert asked.call_count == blocks
+
+
+def test_a_first_look_reads_records_about_once(store: Store) -> None:
+    """The first, two in the middle and the last by themselves, and then block by block."""
+    seconds = 600
+    whole = records(step_ns=NS, seconds=seconds)
+    write(store, whole)
+    read: list[int] = []
+    ask = Store.query
+
+    def asked(self: Store, sql: str, *words: Any, **more: Any) -> Any:  # noqa: ANN401 - passed on
+        found = ask(self, sql, *words, **more)
+        read.append(found.num_rows)
+        return found
+
+    with patch.object(near, "PIECE_RECORDS_MAX", 2_000), patch.object(Store, "query", asked):
+        looked(JobPieces(store), (START_NS, START_NS + seconds * NS))
+    assert sum(read) < 1.7 * len(whole)
+    assert len(read) < 15, "and not each of the twenty pieces by itself"

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from api.data.store.known import Known
 from api.data.store.store import Store, StoreUrl
 from api.promql import engine, evaluate, fetch, find
-from api.promql.engine import Answer, Engine, Question
+from api.promql.engine import Answer, Engine, Question, Running
 from api.promql.errors import QueryError
 from api.promql.values import Dialect, Grid, Scalar, Vector, drop_absent
 from tests.oracles import promql_random
@@ -290,3 +291,35 @@ def test_more_series_than_a_bound_allows_need_not_be_looked_at(
     assert ask(engines[Dialect.PROMETHEUS_3], asked)[0] == whole
     answer, _ = ask(engines[Dialect.PROMETHEUS_3], asked.about(refused))
     assert "QUERY_SERIES_MAX" in str(answer)
+
+
+def test_questions_that_arrive_together_read_their_samples_once(
+    engines: dict[Dialect, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view asks several of the same series; one that comes later may see later samples."""
+    read: list[str] = []
+    ask = Store.query
+
+    def asked(store: Store, sql: str, *words: Any, **more: Any) -> Any:  # noqa: ANN401 - passed on
+        read.extend([sql] if sql.startswith("SELECT series, time, value") else [])
+        return ask(store, sql, *words, **more)
+
+    monkeypatch.setattr(Store, "query", asked)
+    metric = promql_random.make_world(SEED, 0).metric("sent_total")
+    texts = [f"rate({metric}[2m])", f"max({metric}) + sum(rate({metric}[2m]))", metric]
+    grid = Grid(promql_random.START_MS + 600_000, 30_000, 20)
+    engine = engines[Dialect.PROMETHEUS_3]
+
+    def start() -> list[Running]:
+        return [engine.start(Question(text=text, grid=grid, is_range=True)) for text in texts]
+
+    together = [running.answer() for running in start()]
+    assert len(read) == 2, "one of the range, and one of the look-back"
+    for text, answer in zip(texts, together, strict=True):
+        alone = engine.start(Question(text=text, grid=grid, is_range=True)).answer()
+        assert isinstance(answer.value, Vector)
+        assert isinstance(alone.value, Vector)
+        assert answer.value.labels == alone.value.labels
+        assert answer.value.values.tobytes() == alone.value.values.tobytes()
+        assert answer.samples == alone.samples > 0
+    assert len(read) == 2 + 1 + 2 + 1

@@ -287,6 +287,7 @@ NOT_ASKED = {
     "api.data.store.shards",  # `migrate-store` asks the embedded store that it empties
     "api.data.store.store",  # the last minutes in memory, of an embedded store
     "api.jobs.correlate.captured",  # where agents sent what they captured
+    "api.jobs.correlate.wanted",  # a plain list of series, where steps of one job are compared
     "api.jobs.correlate.join",  # its words, by which another module asks
     "api.promql.ahead",  # of an embedded store
     "api.oncall.evaluate.series",  # where a process judges after another

@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
+from alerts.window.model import Things
+from api.oncall.past import PastWindows
 from collector.cli import main
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Verdict
@@ -129,6 +132,42 @@ def test_what_stands_out_is_the_rank_and_its_gpu(service: InProcess, hot: Answer
     assert ranks == [late_rank(hot)["rank"]]
     assert answer["slow_at_ns"]
     assert answer["unknown"] == []
+
+
+def test_one_job_is_read_without_other_hosts_machines(service: InProcess) -> None:
+    """Its own NICs, GPUs and hosts and the switch ports behind them are as in the whole window."""
+    past = PastWindows(service.store, service.inventory, service.context.topologies.at)
+    span = (START_S + 60) * NS, (START_S + END_S) * NS
+    whole, alone = past.read(*span, {JOB}), past.of_job(*span, JOB)
+    job = next(one for one in whole.jobs if one.job == JOB)
+    hosts = {rank.host for rank in job.ranks.values()}
+    assert {*alone.hosts.host} == {*alone.gpus.host} == hosts < {*whole.hosts.host}
+    nics = {row for rank in job.ranks.values() for row in whole.rows_of_rank(rank)}
+    wanted = nics | ({int(whole.ports.other_end[row]) for row in nics} - {-1})
+    assert len(wanted) > len(nics)
+    for things, own, rows in (
+        (whole.ports, alone.ports, wanted),
+        (whole.gpus, alone.gpus, range(len(whole.gpus.host))),
+        (whole.hosts, alone.hosts, range(len(whole.hosts.host))),
+    ):
+        keys, others = keys_of(things), {key: row for row, key in enumerate(keys_of(own))}
+        kept = [row for row in rows if keys[row][0] in hosts or things is whole.ports]
+        assert kept
+        for name in things.readings:
+            values = things.values(name)[kept]
+            if np.isnan(values).all():
+                continue
+            np.testing.assert_array_equal(
+                own.values(name)[[others[keys[row]] for row in kept]], values
+            )
+    unread = [row for row, host in enumerate(alone.ports.host) if host not in hosts]
+    seen = {alone.ports.host[row] for row in unread if alone.ports.seen_ns[row] > 0}
+    assert not seen & {"node0004", "node0005"}
+
+
+def keys_of(things: Things) -> list[tuple[str, ...]]:
+    columns = (getattr(things, name, things.host) for name in ("host", "device", "port", "gpu"))
+    return [tuple(map(str, row)) for row in zip(*columns, strict=True)]
 
 
 @pytest.mark.parametrize(

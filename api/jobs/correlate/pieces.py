@@ -179,19 +179,22 @@ class JobPieces:
         stretches = frozenset(length for length in lengths if length is not None)
         wanted = Wanted(spent=spent, stretches_ns=stretches)
         starts = list(range(span[0] // PIECE_NS * PIECE_NS, span[1], PIECE_NS))
-        make = self._maker(job, job_rank, wanted, starts)
+        make, near = self._maker(job, job_rank, wanted, starts)
         last = len(starts) - 1
         places = {round(share * last / (PROBES - 1)) for share in range(PROBES)}
-        if not show_steps([make(starts[place]) for place in places]):
+        # Each by itself: what is read for many that follow each other would be gone at the next.
+        alone = Near(self._store, job_rank)
+        if not show_steps([make(starts[place], alone) for place in places]):
             return None
-        pieces = [make(start) for start in starts]
+        pieces = [make(start, near) for start in starts]
         if not show_steps(pieces):
             return None
         return Pieced(span=span, job_rank=job_rank, starts=starts, pieces=pieces)
 
     def _maker(
         self, job: str, job_rank: JobRanks, wanted: Wanted, starts: Sequence[int]
-    ) -> Callable[[int], Piece]:
+    ) -> tuple[Callable[[int, Near], Piece], Near]:
+        """Makes a piece or takes the kept one; and what reads those that are missing."""
         members = hash(frozenset(job_rank.items()))
         groups = {group_of(communicator) for communicator, _ in job_rank}
         touched = self._store.touched_records
@@ -211,7 +214,7 @@ class JobPieces:
 
         near = Near(self._store, job_rank, [start for start in starts if is_missing(start)])
 
-        def make(start: int) -> Piece:
+        def make(start: int, near: Near) -> Piece:
             known, more = known_at(start), wanted
             if known is not None and wanted.is_in(known):
                 self.kept.note("kept")
@@ -223,7 +226,7 @@ class JobPieces:
             self.kept.note("made")
             return piece
 
-        return make
+        return make, near
 
 
 def show_steps(pieces: Sequence[Piece]) -> bool:

@@ -20,6 +20,7 @@ from api.jobs.correlate.readings import (
     gathered,
     keys_in,
 )
+from api.jobs.correlate.wanted import Wanted
 from collector.contract.catalog import WHOLE, Kind, load_catalog
 from collector.contract.identity import GPU_MAX, PortId, whole_number
 
@@ -66,8 +67,10 @@ HOSTS = Target(choices("host", "step", "mount"), ("host",))
 Key = tuple[str, ...]
 
 
-def read_samples(reader: GridReader, grid: Grid) -> Samples:
-    return reader.ask((PORTS, NICS, GPUS, HOSTS), grid)
+def read_samples(reader: GridReader, grid: Grid, wanted: Wanted | None = None) -> Samples:
+    """``wanted``: whose suffice; None: everyone's."""
+    kinds = (PORTS, NICS, GPUS, HOSTS)
+    return reader.ask(kinds, grid) if wanted is None else reader.ask_of(kinds, grid, wanted)
 
 
 def read_ports(

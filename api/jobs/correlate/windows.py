@@ -33,6 +33,7 @@ from api.jobs.correlate.captured import read_captured
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.readings import ROAD, GridReader
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
+from api.jobs.correlate.wanted import Wanted, wanted_of
 from api.jobs.correlate.window import look_in_slices, steps_of
 from api.jobs.facts import to_event
 from collector.contract.collective import State, size_class
@@ -46,6 +47,7 @@ from collector.contract.units import NS
 if TYPE_CHECKING:  # they bring SQLAlchemy and all of the topology, which `diagnose` does not need
     from api.data.inventory.repository import Inventory
     from api.fabric.cache import BuiltTopology
+    from api.fabric.model import Topology
 
 log = logging.getLogger(__name__)
 
@@ -149,20 +151,23 @@ class WindowReader:
         at_rest: Mapping[str, JobWindow] = NO_JOBS,
         *,
         job: str | None = None,
+        is_alone: bool = False,
         is_live: bool = True,
         records_max: int = RECORDS_MAX,
         is_wanted: Callable[[str], bool] = lambda _: True,
     ) -> Window:
         """A live window ends now and has jobs that run; any other has those that ran in it.
 
-        Jobs that are not wanted are left out.
+        Jobs that are not wanted are left out. Of one ``job`` that ``is_alone``, no readings are
+        taken of other hosts, nor of switch ports that none of its cables ends at.
 
         Of jobs ``at_rest`` no records are read, unless there are other ports than in the window
         before, which their paths are rows of.
         """
         built = self._topology_at(to_ns, is_live=is_live)
         grid = grid_of(from_ns, to_ns)
-        samples = read_samples(self._reader, grid)
+        wanted = self._wanted(job, built.topology) if is_alone else None
+        samples = read_samples(self._reader, grid, wanted)
         ports = read_ports(self._reader, built.topology, grid, samples)
         running = self._jobs(from_ns, to_ns, job, is_live=is_live)
         chosen = [each for each in running if is_wanted(each)]
@@ -189,6 +194,12 @@ class WindowReader:
             captured=read_captured(self._store, events, ports, from_ns, to_ns),
             is_live=is_live,
         )
+
+    def _wanted(self, job: str | None, topology: Topology) -> Wanted | None:
+        """Whose readings suffice for a job; None: everyone's are needed."""
+        if job is None:
+            return None
+        return wanted_of(map(to_rank, self._inventory.jobs.ranks(job)), topology)
 
     def _has_same_ports(self, ports: Ports) -> bool:
         """Whether the ports are those of the last call, row by row."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.data.store import recent as module
-from api.data.store.recent import KEPT_MS, READ_APART_MS, UNREAD_MS, Recent
+from api.data.store.recent import KEPT_MS, READ_APART_MS, UNREAD_MS, WANTED_READS, Recent
 from api.data.store.rings import SLOTS, Held, Rings, Samples, joined
 from collector.contract.errors import StoreError
 
@@ -114,6 +114,24 @@ def test_what_is_read_often_is_loaded_once_and_added_to() -> None:
     assert world.read([1]).told(after_ms) == world.stored(1, after_ms)
     assert world.loads == [[1]]
     assert world.read([1, 2]).missing == [2]
+
+
+def test_who_peeks_takes_what_is_there_and_loads_nothing() -> None:
+    world = World()
+    world.write([(1, 11, NOW_MS - 1_000, 1.0), (1, 12, NOW_MS, 2.0), (2, 22, NOW_MS, 3.0)])
+    wanted, after_ms = np.array([12, 22, 99], np.uint64), NOW_MS - 2_000
+    for _ in range(WANTED_READS + 1):
+        assert world.recent.peek([1, 2], after_ms, wanted) is None
+        world.now_ms += READ_APART_MS
+    assert world.loads == []
+    world.hold(1)
+    assert world.recent.peek([1, 2], after_ms, wanted) is None
+    world.hold(2)
+    found = world.recent.peek([1, 2], after_ms, wanted)
+    assert found is not None
+    flat = found.flat(after_ms, NOW_MS)
+    assert (flat.series.tolist(), flat.value.tolist()) == ([12, 22], [2.0, 3.0])
+    assert world.recent.peek([1], NOW_MS - 10 * KEPT_MS, wanted) is None
 
 
 def test_what_is_written_while_it_is_loaded_is_there_once() -> None:

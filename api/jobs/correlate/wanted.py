@@ -1,0 +1,67 @@
+"""Whose readings suffice: a job's hosts, and the switch ports that their cables end at.
+
+A view of one job has no use for the readings of a thousand other machines. Their series are found
+by names alone, so that their samples are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from alerts.window.model import Rank
+from api.data.store.store import Store
+
+if TYPE_CHECKING:  # it brings what `diagnose` does not need
+    from api.fabric.model import Topology
+
+SQL = """
+    SELECT DISTINCT metric_name AS name, series FROM series
+    WHERE metric_name IN {names:Array(String)} AND day >= toDate({from_s:Int64})
+      AND day <= toDate({to_s:Int64}) AND (hasAny(labels.values, {hosts:Array(String)})
+        OR hasAny(labels.values, {switches:Array(String)})
+          AND hasAny(labels.values, {ports:Array(String)}))
+"""
+"""By any label, as exporters call a host by different ones; perhaps with series of others."""
+
+
+class Wanted(NamedTuple):
+    """All of these hosts, and of these switches these ports."""
+
+    hosts: list[str]
+    switches: list[str]
+    ports: list[str]
+
+
+def wanted_of(ranks: Iterable[Rank], topology: Topology) -> Wanted | None:
+    """Of a job's ranks; None: the host of some is not known, or there are none."""
+    hosts = {rank.host for rank in ranks}
+    if not hosts or not all(hosts):
+        return None
+    ports = [port.id for host in sorted(hosts) for port in topology.ports_of.get(host, ())]
+    ends = [end for port in ports if (end := topology.other_end(port)) is not None]
+    return Wanted(
+        hosts=sorted(hosts),
+        switches=sorted({end.host for end in ends} - hosts),
+        ports=sorted({end.port for end in ends if end.host not in hosts}),
+    )
+
+
+def series_of(
+    store: Store, numbers: Mapping[str, int], days: Mapping[str, int], wanted: Wanted, most: int
+) -> npt.NDArray[np.uint64] | None:
+    """Series of metrics, which are ``numbers`` by name, in the order of these and then their own.
+
+    None: there are more than ``most``.
+    """
+    parameters = {"names": sorted(numbers), **days, **wanted._asdict()}
+    rows = store.query(f"{SQL} LIMIT {most + 1}", parameters)
+    if rows.num_rows > most:
+        return None
+    metric = np.array([numbers[str(name)] for name in rows["name"].to_pylist()], np.uint32)
+    series = rows["series"].to_numpy().astype(np.uint64)
+    found: npt.NDArray[np.uint64] = series[np.lexsort((series, metric))]
+    return found
