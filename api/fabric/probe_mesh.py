@@ -3,9 +3,9 @@
 Within a leaf each end probes its next two neighbours on a ring in order of a hash. Between two
 leaves a few pairs of hosts probe each other, as many as it takes that each uplink is crossed a few
 times, and hosts of their own as long as there are enough; where a rail has more leaves than fit,
-each probes those that are next to it on a ring. An end whose leaf is not known probes its neighbours
-on two rings of all such. Everything depends on names alone: whoever computes it gets the same, and a
-host that comes or goes changes the lists of a few others and no more.
+each probes those that are next to it on a ring. An end whose leaf is not known probes its
+neighbours on two rings of all such. Everything depends on names alone: whoever computes it gets the
+same, and a host that comes or goes changes the lists of a few others and no more.
 """
 
 from __future__ import annotations

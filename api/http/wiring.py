@@ -30,6 +30,7 @@ from api.data.store.rolling import RollupTask
 from api.data.store.store import Store
 from api.data.store.watch import StoreWatch
 from api.fabric.cache import TopologyCache
+from api.fabric.probe_targets import ProbeTargetBook
 from api.fleet.actions.parts import make_acting
 from api.fleet.audit.fleet_audit import FleetAudit, load_expectations
 from api.fleet.health.parts import make_board
@@ -97,6 +98,8 @@ def wire(
     members, leads = evaluation.members, evaluation.members.leads
     is_watching = leads[WATCH].is_held
     ingest.rollouts = rollouts = RolloutBook(inventory, metrics, clock, is_watching)
+    probe_targets = make_probe_targets(settings, store, topologies, metrics, clock)
+    ingest.probe_targets = probe_targets.of
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
     acting = make_acting(settings.policy_file, inventory, board, leads[HEALTH], metrics, clock)
     roll = make_roll(store, inventory, ingest.commit, metrics, clock, leads[ROLL].may_insert)
@@ -123,6 +126,7 @@ def wire(
         ingest=ingest,
         captures=captures,
         rollouts=rollouts,
+        probe_targets=probe_targets,
         gate=Gate(engine),
         tenants=tenants,
         topologies=topologies,
@@ -172,6 +176,17 @@ def make_topologies(
     settings: ServiceSettings, inventory: Inventory, clock: Callable[[], float]
 ) -> TopologyCache:
     return TopologyCache(inventory, clock, file=settings.topology_file, plan=settings.topology_plan)
+
+
+def make_probe_targets(
+    settings: ServiceSettings,
+    store: Store,
+    topologies: TopologyCache,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+) -> ProbeTargetBook:
+    now = partial(topologies.at, None)
+    return ProbeTargetBook(store, now, metrics, clock, is_on=settings.probe_mesh)
 
 
 def own_works(parts: Context, works: dict[str, Work]) -> dict[str, Work]:
@@ -357,7 +372,9 @@ def works_of(
         "wellbeing": lambda steady: watch_wellbeing(parts.wellbeing.disks, parts.metrics, steady),
         "memory": give_back_memory,
         **follow_work(store),
-        "orders": lambda steady: watch_orders(parts.captures, parts.rollouts, steady),
+        "orders": lambda steady: watch_orders(
+            parts.captures, parts.rollouts, parts.probe_targets, steady
+        ),
         "tokens": parts.tokens.run,
         "rules": rules.task.run,
         "notifier": parts.notifying.run,
