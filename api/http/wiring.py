@@ -88,8 +88,7 @@ def wire(
     duties: Duties = EVERYTHING,
 ) -> Context:
     """All parts over this store and inventory; ``duties`` decide which work. SettingsError."""
-    metrics = ServiceMetrics(clock)
-    metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
+    metrics = make_metrics(store, clock)
     ingest = make_ingest(settings, store, inventory, metrics, clock)
     ingest.captures = captures = Captures(inventory, clock)
     ingest.sums_deltas, ingest.commit.sharers = duties.sums_deltas, duties.takers
@@ -98,8 +97,6 @@ def wire(
     members, leads = evaluation.members, evaluation.members.leads
     is_watching = leads[WATCH].is_held
     ingest.rollouts = rollouts = RolloutBook(inventory, metrics, clock, is_watching)
-    probe_targets = make_probe_targets(settings, store, topologies, metrics, clock)
-    ingest.probe_targets = probe_targets.of
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
     acting = make_acting(settings.policy_file, inventory, board, leads[HEALTH], metrics, clock)
     roll = make_roll(store, inventory, ingest.commit, metrics, clock, leads[ROLL].may_insert)
@@ -126,7 +123,7 @@ def wire(
         ingest=ingest,
         captures=captures,
         rollouts=rollouts,
-        probe_targets=probe_targets,
+        probe_targets=make_probe_targets(settings, store, topologies, ingest, metrics, clock),
         gate=Gate(engine),
         tenants=tenants,
         topologies=topologies,
@@ -153,6 +150,12 @@ def wire(
     all_works = works_of(context, ingest.feed, evaluation, roll, rules)
     works |= own_works(context, {**all_works, "self watch": own_rules.run})
     return context
+
+
+def make_metrics(store: Store, clock: Callable[[], float]) -> ServiceMetrics:
+    metrics = ServiceMetrics(clock)
+    metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
+    return metrics
 
 
 def make_store_watch(
@@ -182,11 +185,15 @@ def make_probe_targets(
     settings: ServiceSettings,
     store: Store,
     topologies: TopologyCache,
+    ingest: Ingest,
     metrics: ServiceMetrics,
     clock: Callable[[], float],
 ) -> ProbeTargetBook:
+    """Its news go with the receipts of ingest."""
     now = partial(topologies.at, None)
-    return ProbeTargetBook(store, now, metrics, clock, is_on=settings.probe_mesh)
+    book = ProbeTargetBook(store, now, metrics, clock, is_on=settings.probe_mesh)
+    ingest.probe_targets = book.of
+    return book
 
 
 def own_works(parts: Context, works: dict[str, Work]) -> dict[str, Work]:
