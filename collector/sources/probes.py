@@ -129,6 +129,7 @@ class Probes:
         self._flows: dict[tuple[Target, int], list[int]] = {}
         self._flow_series: dict[tuple[Target, int], Series] = {}
         self._networks = tuple(parse_network(text) for text in settings.networks)
+        self._rail_series = [rail_series(rail) for rail in rails if self._networks]
         self._own_targets = [one for one in targets if one.address not in own]
         self._counts: dict[Target, Counts] = {}
         self._turn = dict.fromkeys(self._rails, 0)
@@ -189,10 +190,8 @@ class Probes:
 
     def _introduce(self, time_ns: int) -> Iterator[Reading]:
         """Where the service finds the own rails, if it may name targets."""
-        for rail in self._rails.values() if self._networks else ():
-            labels = {"rail": rail.name, "address": rail.address, "interface": rail.interface}
-            named = {label: text for label, text in labels.items() if text}
-            yield Sample(Series(RAIL, named), 1, time_ns)
+        for series in self._rail_series:
+            yield Sample(series, 1, time_ns)
 
     def close(self) -> None:
         """Free the ports, also for the agent's next configuration."""
@@ -285,6 +284,11 @@ def parse_rail(line: str) -> Rail:
     if len(words) not in {2, 3}:
         raise SettingsError(f"probes: rails: {line!r} is not RAIL ADDRESS [INTERFACE]")
     return Rail(words[0], checked(words[1], "rails"), words[2] if len(words) > 2 else "")  # noqa: PLR2004
+
+
+def rail_series(rail: Rail) -> Series:
+    labels = {"rail": rail.name, "address": rail.address, "interface": rail.interface}
+    return Series(RAIL, {label: text for label, text in labels.items() if text})
 
 
 def parse_target(line: str) -> Target:
