@@ -6,14 +6,17 @@ link. A job that comes to it is slow from its first step.
 *Signal.* Agents probe each other over each rail (`fabric_host_probe_…`). A pair is bad if it loses
 a hundredth of its probes, or takes five times as long as the rail's median pair and 200 µs more. A
 host's end of a rail is named if it is bad with four of five of its peers, three at least, while
-the pairs without it are good. Bad pairs that no end explains are the rail's: no part is named.
+the pairs without it are good. It is not if those of its pairs that are good are too good for a bad
+end, or if another bad end is good with it, or does not probe it: what they share (an uplink of
+their leaf) explains it as well then, and it is said to be one of these, unknown which. Bad pairs
+that no end explains are the rail's: no part is named.
 
 *Assumptions.* Agents of both ends run: an end that answers no host and whose own probes are not
 known has no agent, perhaps, and is left out. A part that is bad is bad for most of its peers.
 
 *Misses.* What RDMA alone loses: probes are UDP, in another class of traffic. Losses that are rarer
-than one in a hundred. Which of its links is bad inside the fabric: paths are not known. Meshes of
-three hosts and fewer.
+than one in a hundred. Which of its links is bad inside the fabric: paths are not known. A leaf with
+one probing host alone: its uplinks look like that host's end. Meshes of three hosts and fewer.
 
 *Reference.* R-Pingmesh (SIGCOMM 2024): a NIC that fails to most peers of its mesh is bad, and what
 no NIC explains is the network's. Pingmesh (SIGCOMM 2015): healthy fabrics lose 1e-5 to 1e-4.
@@ -21,6 +24,7 @@ no NIC explains is the network's. Pingmesh (SIGCOMM 2015): healthy fabrics lose 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -56,8 +60,13 @@ OTHERS_BAD_MOST = 0.05
 """Of the pairs without the named ends: more of them, and it is not the ends."""
 NAMED_SHARE_MOST = 1 / 3
 """Of a rail's ends. If more look bad, it is the rail."""
+EXPECTED_LEAST = 10.0
+"""Probes that an end's good pairs would have lost if it were as bad with them as with the others;
+fewer prove nothing. Of ten expected, chance leaves two or fewer once in 360 times."""
+EXCUSES = 0.25
+"""Of what is expected: pairs that lost no more, or one that is no slower, have no bad end."""
 STRENGTH = 0.8
-PAIRS_SHOWN = 4
+PAIRS_SHOWN, ENDS_SHOWN = 4, 8
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -82,6 +91,8 @@ class Bad(msgspec.Struct, frozen=True):
     what: str
     """`lost` or `slow`."""
     ends: Mapping[str, Sequence[Pair]]
+    groups: Mapping[tuple[str, ...], Sequence[Pair]]
+    """Ends that something which they share explains as well: it cannot be told which it is."""
     rest: Sequence[Pair]
 
 
@@ -157,8 +168,46 @@ def explain(rail: str, what: str, pairs: Sequence[Pair], bad: Sequence[Pair]) ->
     is_rail = len(named) > len(ends) * NAMED_SHARE_MOST or not others
     if is_rail or len(rest) > others * OTHERS_BAD_MOST:
         named, rest = set(), list(bad)
-    by_end = {end: [one for one in bad if touches(one, {end})] for end in sorted(named)}
-    return Bad(rail, what, by_end, rest)
+    lost = {ends_of(pair) for pair in bad}
+    alone: dict[str, Sequence[Pair]] = {}
+    groups: dict[tuple[str, ...], Sequence[Pair]] = {}
+    for group in sharing(named, lost):
+        own = [one for one in bad if touches(one, set(group))]
+        good = [one for one in pairs if touches(one, set(group)) and ends_of(one) not in lost]
+        if len(group) == 1 and not are_too_good(what, good, own):
+            alone[group[0]] = own
+        else:
+            groups[group] = own
+    return Bad(rail, what, alone, groups, rest)
+
+
+def sharing(named: AbstractSet[str], bad: AbstractSet[tuple[str, str]]) -> list[tuple[str, ...]]:
+    """The named ends, those together that a part which they share would explain as well.
+
+    Two ends that are bad each by itself are bad with each other, too. If that is not known, or if
+    they are good with each other, they may both be innocent.
+    """
+    group = {end: {end} for end in named}
+    for one, other in itertools.combinations(sorted(named), 2):
+        if (one, other) not in bad and group[one] is not group[other]:
+            joined = group[one] | group[other]
+            group.update(dict.fromkeys(joined, joined))
+    return sorted({tuple(sorted(each)) for each in group.values()})
+
+
+def are_too_good(what: str, good: Sequence[Pair], bad: Sequence[Pair]) -> bool:
+    """Whether an end's good pairs prove that it is not as bad with everyone as with the others."""
+    if what == "slow":
+        usual = float(np.median([one.round_trip_s for one in bad]))
+        return any(one.round_trip_s <= EXCUSES * usual for one in good)
+    usual = float(np.median([one.share for one in bad]))
+    expected = sum(one.sent for one in good) * usual
+    return expected >= EXPECTED_LEAST and sum(one.lost for one in good) <= EXCUSES * expected
+
+
+def ends_of(pair: Pair) -> tuple[str, str]:
+    """Both ends, whichever asks."""
+    return min(pair.source, pair.target), max(pair.source, pair.target)
 
 
 def touches(pair: Pair, ends: AbstractSet[str]) -> bool:
@@ -181,11 +230,25 @@ def other_of(pair: Pair, end: str) -> str:
 def to_findings(window: Window, bad: Bad) -> Iterator[Finding]:
     for end, pairs in bad.ends.items():
         yield to_finding(window, bad, Culprit(host=end), pairs)
+    for group, pairs in bad.groups.items():
+        yield to_finding(window, bad, Culprit(), pairs, one_of(group))
     if bad.rest:
         yield to_finding(window, bad, Culprit(), bad.rest)
 
 
-def to_finding(window: Window, bad: Bad, culprit: Culprit, pairs: Sequence[Pair]) -> Finding:
+def one_of(group: Sequence[str]) -> str:
+    """What may be at fault, where it cannot be told.
+
+    >>> one_of(["a"]), one_of(["a", "b"])
+    ('; unknown: one of a and what it shares', '; unknown: one of a, b and what they share')
+    """
+    shown = ", ".join(group[:ENDS_SHOWN]) + (", …" if len(group) > ENDS_SHOWN else "")
+    return f"; unknown: one of {shown} and what {'it shares' if len(group) == 1 else 'they share'}"
+
+
+def to_finding(
+    window: Window, bad: Bad, culprit: Culprit, pairs: Sequence[Pair], doubt: str = ""
+) -> Finding:
     worst = sorted(pairs, key=lambda one: (-one.share, one.source, one.target))[:PAIRS_SHOWN]
     return Finding(
         detector=NAME,
@@ -195,12 +258,12 @@ def to_finding(window: Window, bad: Bad, culprit: Culprit, pairs: Sequence[Pair]
         since_ns=window.from_ns,
         until_ns=window.until(window.to_ns),
         last_ns=window.to_ns,
-        evidence=tuple(to_evidence(window, bad, pair, len(pairs)) for pair in worst),
+        evidence=tuple(to_evidence(window, bad, pair, len(pairs), doubt) for pair in worst),
         is_context=True,
     )
 
 
-def to_evidence(window: Window, bad: Bad, pair: Pair, pairs: int) -> Evidence:
+def to_evidence(window: Window, bad: Bad, pair: Pair, pairs: int, doubt: str) -> Evidence:
     way = f"{bad.rail}: from {pair.source} to {pair.target} and back"
     if bad.what == "lost":
         text = f"{way} {pair.share:.1%} of {pair.sent:.0f} probes were lost; {pairs} pairs lose"
@@ -210,7 +273,7 @@ def to_evidence(window: Window, bad: Bad, pair: Pair, pairs: int) -> Evidence:
         metric, value, unit = ROUND_TRIP, pair.round_trip_s, "seconds"
     return Evidence(
         metric=metric,
-        text=text,
+        text=text + doubt,
         value=value,
         unit=unit,
         baseline=SHARE_LEAST if bad.what == "lost" else None,

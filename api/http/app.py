@@ -57,6 +57,7 @@ from api.http.routes import (
     page_settings,
     pagerduty,
     placement,
+    probe_targets,
     prometheus,
     prometheus_meta,
     records,
@@ -123,6 +124,7 @@ ROUTERS = tuple(
         captures,
         configurations,
         configuration_document,
+        probe_targets,
         audit,
         silences,
         pagerduty,
@@ -147,6 +149,7 @@ INGEST_ROUTERS = (
     remote_write.router,
     otlp.router,
     configuration_document.router,
+    probe_targets.router,
 )
 COMMON_ROUTERS = (health.router,)
 

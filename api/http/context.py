@@ -16,6 +16,7 @@ from api.data.inventory.repository import Inventory
 from api.data.rollouts.book import RolloutBook
 from api.data.store.store import Store
 from api.fabric.cache import TopologyCache
+from api.fabric.probe_targets import ProbeTargetBook
 from api.fleet.actions.parts import Acting
 from api.fleet.audit.fleet_audit import FleetAudit
 from api.fleet.health.board import HealthMonitor
@@ -74,6 +75,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     ingest: Ingest
     captures: Captures
     rollouts: RolloutBook
+    probe_targets: ProbeTargetBook
     gate: Gate
     tenants: Tenants
     topologies: TopologyCache

@@ -177,6 +177,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Bytes on disk that samples, records, events and findings may take together; past it the
     oldest days are dropped, of all tables, never today; roll-ups, which are kept longer, shrink by
     the same share. 0: unbounded, `retention_days` alone counts."""
+    probe_mesh: bool = False
+    """Whether agents that allow it (`networks` of their source `probes`) are told whom to probe: a
+    few hosts of each rail, so that each leaf, and each pair of leaves, is crossed by some."""
     rollups: bool = True
     """Whether samples are rolled up into rows of five minutes and of an hour, which are kept for
     months and answer questions about long times. Not on a cluster of several shards."""

@@ -30,6 +30,7 @@ from api.data.store.rolling import RollupTask
 from api.data.store.store import Store
 from api.data.store.watch import StoreWatch
 from api.fabric.cache import TopologyCache
+from api.fabric.probe_targets import ProbeTargetBook
 from api.fleet.actions.parts import make_acting
 from api.fleet.audit.fleet_audit import FleetAudit, load_expectations
 from api.fleet.health.parts import make_board
@@ -87,8 +88,7 @@ def wire(
     duties: Duties = EVERYTHING,
 ) -> Context:
     """All parts over this store and inventory; ``duties`` decide which work. SettingsError."""
-    metrics = ServiceMetrics(clock)
-    metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
+    metrics = make_metrics(store, clock)
     ingest = make_ingest(settings, store, inventory, metrics, clock)
     ingest.captures = captures = Captures(inventory, clock)
     ingest.sums_deltas, ingest.commit.sharers = duties.sums_deltas, duties.takers
@@ -123,6 +123,7 @@ def wire(
         ingest=ingest,
         captures=captures,
         rollouts=rollouts,
+        probe_targets=make_probe_targets(settings, store, topologies, ingest, metrics, clock),
         gate=Gate(engine),
         tenants=tenants,
         topologies=topologies,
@@ -151,6 +152,12 @@ def wire(
     return context
 
 
+def make_metrics(store: Store, clock: Callable[[], float]) -> ServiceMetrics:
+    metrics = ServiceMetrics(clock)
+    metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
+    return metrics
+
+
 def make_store_watch(
     settings: ServiceSettings,
     store: Store,
@@ -172,6 +179,21 @@ def make_topologies(
     settings: ServiceSettings, inventory: Inventory, clock: Callable[[], float]
 ) -> TopologyCache:
     return TopologyCache(inventory, clock, file=settings.topology_file, plan=settings.topology_plan)
+
+
+def make_probe_targets(
+    settings: ServiceSettings,
+    store: Store,
+    topologies: TopologyCache,
+    ingest: Ingest,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+) -> ProbeTargetBook:
+    """Its news go with the receipts of ingest."""
+    now = partial(topologies.at, None)
+    book = ProbeTargetBook(store, now, metrics, clock, is_on=settings.probe_mesh)
+    ingest.probe_targets = book.of
+    return book
 
 
 def own_works(parts: Context, works: dict[str, Work]) -> dict[str, Work]:
@@ -357,7 +379,9 @@ def works_of(
         "wellbeing": lambda steady: watch_wellbeing(parts.wellbeing.disks, parts.metrics, steady),
         "memory": give_back_memory,
         **follow_work(store),
-        "orders": lambda steady: watch_orders(parts.captures, parts.rollouts, steady),
+        "orders": lambda steady: watch_orders(
+            parts.captures, parts.rollouts, parts.probe_targets, steady
+        ),
         "tokens": parts.tokens.run,
         "rules": rules.task.run,
         "notifier": parts.notifying.run,

@@ -34,6 +34,7 @@ from api.data.refresh import PortRefresh
 from api.data.rollouts.book import RolloutBook
 from api.data.store.store import Store
 from api.data.store.watch import StoreWatch
+from api.fabric.probe_targets import ProbeTargetBook
 from api.jobs.watch import JOBS_SECONDS, JobWatch
 from api.promql.gate import Gate
 from collector.contract.catalog import load_catalog
@@ -179,7 +180,9 @@ async def give_back_memory(steady: Steady) -> None:
             await asyncio.to_thread(give_back_free_memory)
 
 
-async def watch_orders(captures: Captures, rollouts: RolloutBook, steady: Steady) -> None:
+async def watch_orders(
+    captures: Captures, rollouts: RolloutBook, targets: ProbeTargetBook, steady: Steady
+) -> None:
     """Learn what is there for agents, until cancelled: one statement, where there is nothing."""
     while True:
         await asyncio.sleep(CAPTURES_SECONDS)
@@ -187,6 +190,8 @@ async def watch_orders(captures: Captures, rollouts: RolloutBook, steady: Steady
             await asyncio.to_thread(captures.look)
             if rollouts.is_due(captures.configuration):
                 await asyncio.to_thread(rollouts.look)
+            if targets.is_due():
+                await asyncio.to_thread(targets.look)
 
 
 async def watch_jobs(

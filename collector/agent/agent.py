@@ -37,6 +37,7 @@ from collector.agent.spool import Spool
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import FabricscopeError, HostError
 from collector.contract.model import Event
+from collector.contract.probes import ProbeTarget
 from collector.contract.rollout import Outcome
 from collector.contract.units import NS
 from collector.contract.wire import CaptureRequest
@@ -115,7 +116,9 @@ class Shipping:
         self._host = host
         self._buffer = buffer
         self._stop = threading.Event()
+        self._meter = meter
         common = settings.common_labels(host.name)
+        self._agent = common["host"]
         self._client = make_client(settings.service_url, settings.ca_file)
         self.spool = Spool(
             Path(settings.spool_dir),
@@ -146,6 +149,17 @@ class Shipping:
         """Begin to write and send; ``states`` are kept at each flush, ``runners`` take captures."""
         self._states = states
         self._runners = runners
+        if any(runner.takes_targets for runner in runners):
+            from collector.agent.probe_lists import ProbeLists  # noqa: PLC0415 - as the shipper
+
+            lists = ProbeLists(
+                self._agent,
+                self.shipper.fetch,
+                self._pass_targets,
+                self._meter,
+                self._host.monotonic_ns,
+            )
+            self.shipper.take_probe_targets = lists.offer
         self._flush_thread.start()
         self._ship_thread.start()
 
@@ -157,6 +171,10 @@ class Shipping:
     def _pass_request(self, request: CaptureRequest) -> None:
         for runner in self._runners:
             runner.capture(request)
+
+    def _pass_targets(self, targets: list[ProbeTarget]) -> None:
+        for runner in self._runners:
+            runner.take_targets(targets)
 
     def stop(self, deliver_seconds: float) -> None:
         """Write everything, deliver what can be delivered in time, release the spool."""

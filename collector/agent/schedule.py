@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,6 +22,7 @@ import msgspec
 
 from collector.agent.meter import Meter
 from collector.contract.model import Missing, Reading, Sample, Series
+from collector.contract.probes import ProbeTarget
 from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.contract.wire import CaptureRequest
@@ -106,6 +107,17 @@ class Captures(Protocol):
 
     def capture(self, request: CaptureRequest) -> None:
         """Take a request; called from another thread, and again for the same request."""
+
+
+@runtime_checkable
+class TakesTargets(Protocol):
+    """A source that probes what the service names, if its settings allow that."""
+
+    @property
+    def takes_targets(self) -> bool: ...
+
+    def take_targets(self, targets: Sequence[ProbeTarget]) -> None:
+        """Take a list in place of the one before; called from another thread."""
 
 
 @runtime_checkable
@@ -231,6 +243,15 @@ class Runner:
         """Pass a request on, if this source serves such requests; for any thread."""
         if isinstance(self._source, Captures):
             self._source.capture(request)
+
+    @property
+    def takes_targets(self) -> bool:
+        return isinstance(self._source, TakesTargets) and self._source.takes_targets
+
+    def take_targets(self, targets: Sequence[ProbeTarget]) -> None:
+        """Pass a list on, if this source probes what is in it; for any thread."""
+        if isinstance(self._source, TakesTargets):
+            self._source.take_targets(targets)
 
     def close(self) -> None:
         if isinstance(self._source, Closes):

@@ -264,6 +264,8 @@ class Shipper:
         """Receives the requests in receipts, each more than once; set before `run`."""
         self.take_configuration: Callable[[wire.ConfigurationNotice], None] | None = None
         """Receives the notice of a receipt, as long as the service repeats it; set before `run`."""
+        self.take_probe_targets: Callable[[str], None] | None = None
+        """Receives the name of the list of targets in each receipt that has one."""
         self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
         self._news = News(str(client.base_url))
         self._wake = threading.Event()
@@ -461,6 +463,8 @@ class Shipper:
                 self.take_request(request)
         if receipt.configuration and self.take_configuration is not None:
             self.take_configuration(receipt.configuration)
+        if receipt.probe_targets and self.take_probe_targets is not None:
+            self.take_probe_targets(receipt.probe_targets)
         self._news.delivered(
             now_ns=self._monotonic_ns(), waiting=len(self._spool), batches=len(run)
         )

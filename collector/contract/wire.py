@@ -285,6 +285,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     ``configuration`` is there while this agent should run another version than it has reported by
     an event of the kind `configuration`; agents that have not reported one are never told.
 
+    ``probe_targets`` names the list of targets (`collector.contract.probes`) that this agent should
+    probe, as long as the service has one for it. Only agents that ask for one have one.
+
     ``any_order``: the service knows that batches may come in any order, and several as one
     (`Batch.first`). An older one takes them too, but counts those that come late as lost.
     """
@@ -295,4 +298,5 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, int] = {}
     captures: list[CaptureRequest] | msgspec.UnsetType = msgspec.UNSET
     configuration: ConfigurationNotice | msgspec.UnsetType = msgspec.UNSET
+    probe_targets: str | msgspec.UnsetType = msgspec.UNSET
     any_order: bool | msgspec.UnsetType = msgspec.UNSET

@@ -5,8 +5,9 @@ the hash of addresses and ports (ECMP) keep sending it the same way. The round t
 the kernel's receive time stamps where they are sound, less the time that the request stayed with
 the answering host: a busy host is not taken for a slow path.
 
-Only addresses of the mesh are answered, at most ANSWERS_PER_SECOND_MAX, by datagrams as long as the
-request: an agent cannot be used to flood another machine.
+Only addresses of the mesh (targets, and networks of the settings) are answered, at most
+ANSWERS_PER_SECOND_MAX a second, by datagrams as long as the request: an agent cannot be used to
+flood another machine.
 """
 
 from __future__ import annotations
@@ -41,6 +42,20 @@ _TIMESPEC = struct.Struct("qq")
 _ROOM = socket.CMSG_SPACE(_TIMESPEC.size)
 
 
+Network = tuple[int, int]
+"""Address and mask, as numbers."""
+
+
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    """Whether an address lies in one of these networks.
+
+    >>> [is_within(one, [(10 << 24, 0xFFFF0000)]) for one in ("10.0.3.4", "10.1.3.4")]
+    [True, False]
+    """
+    number = int.from_bytes(socket.inet_aton(address), "big")
+    return any(number & mask == network for network, mask in networks)
+
+
 class Plan(NamedTuple):
     """What an agent listens at and sends from."""
 
@@ -53,6 +68,8 @@ class Plan(NamedTuple):
     flows: int
     first_source_port: int = 0
     """Of the flows; 0: those behind ``port``."""
+    networks: tuple[Network, ...] = ()
+    """Whose addresses are answered, too."""
     is_answering: bool = True
     """False: for a person beside a running agent, which has the port."""
 
@@ -210,6 +227,9 @@ class LiveProber:
                     missing -= 1
         return found
 
+    def _is_peer(self, address: str) -> bool:
+        return address in self._plan.peers or is_within(address, self._plan.networks)
+
     # Answering -------------------------------------------------------------------------------
 
     def _answer(self) -> None:
@@ -221,11 +241,7 @@ class LiveProber:
                 with contextlib.suppress(OSError):
                     for data, address, port, waited_ns in received(ready):
                         asked = decode(data)
-                        if (
-                            asked is None
-                            or asked.kind != REQUEST
-                            or address not in self._plan.peers
-                        ):
+                        if asked is None or asked.kind != REQUEST or not self._is_peer(address):
                             self.answers.refused += 1
                         elif not left:
                             self.answers.over_limit += 1

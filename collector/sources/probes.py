@@ -2,8 +2,10 @@
 
 Off unless it is asked for, and alike on all hosts of a mesh: each sends UDP datagrams of 64 bytes
 to its targets, on some flows (source ports) so that several ways through the fabric are tried, and
-answers those of its targets. It takes a thousandth of a link at most, both directions and its
-answers counted; what does not fit into a round has its turn in a later one.
+answers those of its targets. Targets stand in the settings or, where `networks` allows it, come
+from the service, and then probes from these networks are answered. It takes a thousandth of a link
+at most, both directions and its answers counted; what does not fit into a round has its turn in a
+later one.
 
 A probe is lost when no answer has come in a second. A host that does not answer at all may have no
 agent: only detectors that see several hosts tell that from a broken path. UDP is not RDMA: it is
@@ -12,19 +14,32 @@ in another class of traffic, which may be lost where RDMA is not, and the revers
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import statistics
-from collections.abc import Iterator
-from typing import Annotated, ClassVar, NamedTuple
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from msgspec import Meta
 
-from collector.contract.errors import HostError, SettingsError
+from collector.contract.errors import HostError, SettingsError, WireError
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.probes import FLOW_LOST, LOST, ROUND_TRIP, SENT, far_end
+from collector.contract.probes import (
+    FLOW_LOST,
+    LOST,
+    RAIL,
+    ROUND_TRIP,
+    SENT,
+    TARGETS_MAX,
+    ProbeTarget,
+    decode_targets,
+    encode_targets,
+    far_end,
+)
 from collector.contract.units import NS
 from collector.doors.host import Host
-from collector.doors.probes import Plan, Prober, Sending
+from collector.doors.probes import Network, Plan, Prober, Sending, is_within
 from collector.parsing.probes import WIRE_BYTES
 from collector.sources import SourceSettings
 
@@ -36,8 +51,6 @@ LINK_BITS_LEAST = 1_000_000_000
 LINK_BITS_MOST = 400_000_000_000
 ANSWER_SECONDS = 1.0
 """A fabric answers in microseconds; a datagram that took longer is as good as lost."""
-TARGETS_MAX = 512
-"""Of an agent. A large cluster probes a part of itself from each host."""
 RAILS_MAX = 16
 FLOW_SERIES_MAX = 1_024
 """Series of flows that have lost a probe; more are counted in the target's own."""
@@ -56,7 +69,10 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     1 Gb/s is taken."""
     targets: tuple[str, ...] = ()
     """The rails of other hosts: `rail0 node0042 10.0.0.42`. Alike on all hosts: a host's own
-    addresses are passed over. Only these are answered."""
+    addresses are passed over. Only these are answered, and what `networks` names."""
+    networks: tuple[str, ...] = ()
+    """Networks in which the service may name more targets: `10.0.0.0/16`. Probes that come from
+    there are answered. Empty: it may name none."""
     port: Annotated[int, Meta(ge=1024, le=65_000)] = 9_797
     """Requests come here; the flows are sent from the ports behind it."""
     flows: Annotated[int, Meta(ge=1, le=16)] = 4
@@ -110,20 +126,72 @@ class Probes:
         self._rails = {rail.name: rail for rail in rails}
         own = {rail.address for rail in rails}
         targets = [parse_target(line) for line in settings.targets]
-        self._targets = {
-            name: [one for one in targets if one.rail == name and one.address not in own]
-            for name in self._rails
-        }
-        self._counts = {
-            target: Counts(target) for each in self._targets.values() for target in each
-        }
-        self._turn = dict.fromkeys(self._rails, 0)
         self._flows: dict[tuple[Target, int], list[int]] = {}
         self._flow_series: dict[tuple[Target, int], Series] = {}
+        self._networks = tuple(parse_network(text) for text in settings.networks)
+        self._rail_series = [rail_series(rail) for rail in rails if self._networks]
+        self._own_targets = [one for one in targets if one.address not in own]
+        self._counts: dict[Target, Counts] = {}
+        self._turn = dict.fromkeys(self._rails, 0)
+        self._served: list[ProbeTarget] = []
+        """By the service, and taken up."""
+        self._offered: deque[list[ProbeTarget]] = deque(maxlen=1)
+        """By the service, for the next round to take up."""
+        self._aim_at(self._own_targets)
         self._answers = {
             what: Series(ANSWERS, {"what": what}) for what in ("answered", "refused", "over_limit")
         }
         self._prober: Prober | None = None
+
+    # Targets of the service ------------------------------------------------------------------
+
+    @property
+    def takes_targets(self) -> bool:
+        """Whether the service may name targets."""
+        return bool(self._networks)
+
+    def take_targets(self, targets: Sequence[ProbeTarget]) -> None:
+        """Probe these from the next round on, beside those of the settings; for any thread."""
+        self._offered.append(list(targets))
+
+    def save_state(self) -> dict[str, Any]:
+        return {"targets": encode_targets(self._served)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """A service that is away when the agent starts stops no probes."""
+        with contextlib.suppress(WireError, KeyError, TypeError):
+            kept = decode_targets(state["targets"])
+            if not self._offered:
+                self._offered.append(kept)
+
+    def _take_up(self) -> None:
+        try:
+            offered = self._offered.pop()
+        except IndexError:
+            return
+        self._served = [each for each in offered if self._may_probe(each)]
+        named = [Target(each.rail, each.host, each.address) for each in self._served]
+        self._aim_at(list(dict.fromkeys([*self._own_targets, *named]))[:TARGETS_MAX])
+
+    def _may_probe(self, target: ProbeTarget) -> bool:
+        own = {rail.address for rail in self._rails.values()}
+        return target.address not in own and is_within(target.address, self._networks)
+
+    def _aim_at(self, targets: Sequence[Target]) -> None:
+        """Probe these from now on; what is known of those that stay is kept."""
+        self._targets = {name: [one for one in targets if one.rail == name] for name in self._rails}
+        every = [one for each in self._targets.values() for one in each]
+        self._counts = {one: self._counts.get(one) or Counts(one) for one in every}
+        stay = set(every)
+        self._flow_series = {
+            key: series for key, series in self._flow_series.items() if key[0] in stay
+        }
+        self._flows = {key: count for key, count in self._flows.items() if key[0] in stay}
+
+    def _introduce(self, time_ns: int) -> Iterator[Reading]:
+        """Where the service finds the own rails, if it may name targets."""
+        for series in self._rail_series:
+            yield Sample(series, 1, time_ns)
 
     def close(self) -> None:
         """Free the ports, also for the agent's next configuration."""
@@ -133,7 +201,9 @@ class Probes:
 
     def read(self, host: Host) -> Iterator[Reading]:
         """One round, and what all rounds have counted."""
-        if not self._counts:
+        self._take_up()
+        yield from self._introduce(host.now_ns())
+        if not self._counts and not self._networks:
             return
         if self._prober is None:
             try:
@@ -155,7 +225,8 @@ class Probes:
     def _plan(self) -> Plan:
         return Plan(
             rails={rail.name: rail.address for rail in self._rails.values()},
-            peers=frozenset(target.address for target in self._counts),
+            peers=frozenset(target.address for target in self._own_targets),
+            networks=self._networks,
             port=self._settings.port,
             flows=self._settings.flows,
         )
@@ -215,11 +286,29 @@ def parse_rail(line: str) -> Rail:
     return Rail(words[0], checked(words[1], "rails"), words[2] if len(words) > 2 else "")  # noqa: PLR2004
 
 
+def rail_series(rail: Rail) -> Series:
+    labels = {"rail": rail.name, "address": rail.address, "interface": rail.interface}
+    return Series(RAIL, {label: text for label, text in labels.items() if text})
+
+
 def parse_target(line: str) -> Target:
     words = line.split()
     if len(words) != 3:  # noqa: PLR2004 - as the message says
         raise SettingsError(f"probes: targets: {line!r} is not RAIL HOST ADDRESS")
     return Target(words[0], words[1], checked(words[2], "targets"))
+
+
+def parse_network(text: str) -> Network:
+    """As numbers, so that each datagram costs little to check.
+
+    >>> parse_network("10.0.0.0/16")
+    (167772160, 4294901760)
+    """
+    try:
+        network = ipaddress.IPv4Network(text)
+    except ValueError as error:
+        raise SettingsError(f"probes: networks: {text!r} is no IPv4 network: {error}") from error
+    return int(network.network_address), int(network.netmask)
 
 
 def checked(address: str, setting: str) -> str:

@@ -127,6 +127,8 @@ class Ingest:
         """Requests that receipts carry to agents; None: receipts carry none."""
         self.rollouts: RolloutBook | None = None
         """Configurations that they carry; None: they carry none."""
+        self.probe_targets: Callable[[str], str | None] = lambda _: None
+        """The name of an agent's list of probe targets, which they carry; None: it has none."""
         self.refusals = Oddities(clock)
         """The latest refusals, by protocol, rule and sender."""
         self._decoder = Threads(1, work="decode")
@@ -205,6 +207,7 @@ class Ingest:
             refused=request.refused,
             captures=captures or msgspec.UNSET,
             configuration=configuration or msgspec.UNSET,
+            probe_targets=(self.probe_targets(batch.agent) if is_own else None) or msgspec.UNSET,
             any_order=True,
         )
 

@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 SLOTS = 64
 """Readings of a series: five minutes of an agent's, which reads every five seconds."""
-ROW_BYTES = SLOTS * (4 + 8) + 64
+SLOT_BYTES, HEAD_BYTES = 4 + 8, 64
+"""Of a reading, and of what is kept of a series beside them."""
+ROW_BYTES = SLOTS * SLOT_BYTES + HEAD_BYTES
 PART_ROWS = 4_096
 """Rows that are worked on at once: their readings fit into a core's cache."""
 DEAD_SHARE = 4
@@ -66,7 +68,7 @@ class Held(msgspec.Struct, frozen=True):
     first: Ints
     """The slot with which each ring begins."""
     offset: Times
-    """[series, SLOTS] milliseconds after ``epoch_ms``; 0: no reading."""
+    """[series, slots] milliseconds after ``epoch_ms``; 0: no reading."""
     value: Floats
     moved: Times
     """The latest reading with another value than the one before it, or out of order."""
@@ -99,7 +101,8 @@ class Held(msgspec.Struct, frozen=True):
 
     def turned(self) -> Held:
         """The same rows, each from its first slot on: in order of time."""
-        turn = (self.first[:, None] + np.arange(SLOTS)) % SLOTS
+        slots = self.offset.shape[1]
+        turn = (self.first[:, None] + np.arange(slots)) % slots
         offset = np.take_along_axis(self.offset, turn, 1)
         value = np.take_along_axis(self.value, turn, 1)
         first = np.zeros_like(self.first)
@@ -121,7 +124,7 @@ class Held(msgspec.Struct, frozen=True):
 class Columns:
     """A row for each series."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, slots: int) -> None:
         self.metric: Metrics = np.zeros(rows, np.uint32)
         self.series: Ids = np.zeros(rows, np.uint64)
         self.next: Ints = np.zeros(rows, np.int64)
@@ -134,8 +137,8 @@ class Columns:
         """The latest reading that differs from the one before it, or that came out of order."""
         self.is_mixed: Bools = np.zeros(rows, np.bool_)
         """Whether readings are out of order, or a moment is there twice."""
-        self.offset: Times = np.zeros((rows, SLOTS), np.uint32)
-        self.value: Floats = np.zeros((rows, SLOTS))
+        self.offset: Times = np.zeros((rows, slots), np.uint32)
+        self.value: Floats = np.zeros((rows, slots))
 
     def __len__(self) -> int:
         return len(self.series)
@@ -150,18 +153,20 @@ class Columns:
 class Rings:
     """Rows that are found by series and by metric. Times are milliseconds after ``epoch_ms``."""
 
-    def __init__(self, rows_max: int, epoch_ms: int) -> None:
+    def __init__(self, rows_max: int, epoch_ms: int, slots: int = SLOTS) -> None:
         self.rows_max = rows_max
         self.epoch_ms = epoch_ms
+        self.slots = slots
+        """Readings of a series."""
         self._rows = 0
-        self._columns = Columns(0)
+        self._columns = Columns(0, slots)
         self._ids: Ids = np.zeros(0, np.uint64)
         self._row_of_id: Ints = np.zeros(0, np.int64)
         self._of_metric: dict[int, Ints] | None = None
 
     @property
     def bytes_used(self) -> int:
-        return len(self._columns) * ROW_BYTES
+        return len(self._columns) * (self.slots * SLOT_BYTES + HEAD_BYTES)
 
     # --- finding -------------------------------------------------------------------------------
 
@@ -242,7 +247,7 @@ class Rings:
         elif len(before) >= self.rows_max:
             return
         wanted = max(self._rows + count, self._rows * 5 // 4)
-        self._columns = Columns(min(self.rows_max, wanted))
+        self._columns = Columns(min(self.rows_max, wanted), self.slots)
         self._columns.take(before, kept)
         self._index()
 
@@ -275,14 +280,14 @@ class Rings:
         columns.last[own] = np.maximum(columns.last[own], offset[begins + count - 1])
         nth = np.arange(len(rows)) - np.repeat(begins, count)
         # Of more than a row has room for, the earlier ones are replaced at once.
-        fits = nth >= np.repeat(count, count) - SLOTS
+        fits = nth >= np.repeat(count, count) - self.slots
         if not fits.all():
             np.maximum.at(columns.lost, rows[~fits], offset[~fits])
-        slot = (columns.next[rows] + nth) % SLOTS
+        slot = (columns.next[rows] + nth) % self.slots
         place = rows[fits], slot[fits]
         np.maximum.at(columns.lost, rows[fits], columns.offset[place])
         columns.offset[place], columns.value[place] = offset[fits], value[fits]
-        columns.next[own] = (columns.next[own] + count) % SLOTS
+        columns.next[own] = (columns.next[own] + count) % self.slots
 
     def _put_once(self, rows: Ints, offset: Times, value: Floats) -> None:
         """Append one reading to each of these rows: `_put` without what several need."""
@@ -290,10 +295,10 @@ class Rings:
         slot, last = columns.next[rows], columns.last[rows]
         # Places in the flat columns: found in half of the time that pairs of indices take.
         offsets, values = columns.offset.reshape(-1), columns.value.reshape(-1)
-        place = rows * SLOTS + slot
+        place = rows * self.slots + slot
         is_mixed = columns.is_mixed[rows] | (offset <= last)
         columns.is_mixed[rows] = is_mixed
-        before = values[rows * SLOTS + (slot - 1) % SLOTS]
+        before = values[rows * self.slots + (slot - 1) % self.slots]
         changes = (value != before) | ~np.isfinite(value) | (last == 0) | is_mixed
         latest = np.where(changes, offset, np.uint32(0))
         latest = np.where(is_mixed, np.maximum(latest, last), latest)
@@ -301,7 +306,7 @@ class Rings:
         columns.last[rows] = np.maximum(last, offset)
         columns.lost[rows] = np.maximum(columns.lost[rows], offsets[place])
         offsets[place], values[place] = offset, value
-        columns.next[rows] = (slot + 1) % SLOTS
+        columns.next[rows] = (slot + 1) % self.slots
 
     def _note_moves(self, rows: Ints, begins: Ints, offset: Times, value: Floats) -> None:
         """Of readings that are about to be appended, by row and time: where a value changes.
@@ -312,7 +317,7 @@ class Rings:
         columns, own = self._columns, rows[begins]
         before = np.empty(len(value))
         before[1:] = value[:-1]
-        before[begins] = columns.value[own, (columns.next[own] - 1) % SLOTS]
+        before[begins] = columns.value[own, (columns.next[own] - 1) % self.slots]
         changes = (value != before) | ~np.isfinite(value)
         changes[begins] |= columns.last[own] == 0
         changes |= columns.is_mixed[rows]
@@ -323,7 +328,7 @@ class Rings:
     def _sort(self, rows: Ints) -> None:
         """Put rows in order of time; of two readings of one moment the later to come stays."""
         columns = self._columns
-        turn = (columns.next[rows, None] + np.arange(SLOTS)) % SLOTS
+        turn = (columns.next[rows, None] + np.arange(self.slots)) % self.slots
         offset, value = columns.offset[rows[:, None], turn], columns.value[rows[:, None], turn]
         for _ in range(2):  # readings that are taken out are empty slots, which come first
             order = np.argsort(offset, axis=1, kind="stable")

@@ -131,6 +131,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/configurations": Scope.READ,
     "GET /v1/configurations/{version}": Scope.READ,
     "GET /v1/configurations/{version}/document": Scope.INGEST,
+    "GET /v1/agents/{agent}/probe-targets": Scope.INGEST,
     "GET /v1/agents/configurations": Scope.READ,
     "POST /v1/configurations/{version}/stop": Scope.OPERATE,
     "POST /v1/configurations/{version}/back": Scope.OPERATE,

@@ -64,7 +64,7 @@ OF_SOURCE: Final[Mapping[str, frozenset[str]]] = {
     "nvml": frozenset({SWITCHED, "per_link", "processes"}),
     # It follows the files that the agent's own file names.
     "opensm": frozenset(),
-    # It sends to addresses of other hosts, and answers them.
+    # It sends to addresses of other hosts, and answers them: `networks` is the host's consent.
     "probes": frozenset({"flows"}),
     "rdma_resources": frozenset({SWITCHED, "queue_pairs_max"}),
     # It listens to the network, and reads a file that the agent's own file names.

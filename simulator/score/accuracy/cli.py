@@ -19,11 +19,13 @@ from simulator.score.accuracy.peace import Watch, Watched, play_watch
 from simulator.score.accuracy.shapes import SHAPE, SIGHT, all_shapes, play_shape
 from simulator.score.accuracy.table import markdown
 from simulator.score.accuracy.trials import (
+    BEFORE,
     HOSTS_LARGE,
     HOSTS_MEDIUM,
     HOSTS_SMALL,
     Played,
     Trial,
+    before,
     ladder,
     several,
 )
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--trials",
-        choices=("all", "strengths", "several", "shapes", "none"),
+        choices=("all", "strengths", "several", "shapes", "probes", "none"),
         default="all",
         help="of --accuracy: which trials are played (default all)",
     )
@@ -72,6 +74,8 @@ def family_of(kind: str) -> str:
     """What `--trials` calls a kind of trial."""
     if kind in (SHAPE, SIGHT):
         return "shapes"
+    if kind == BEFORE:
+        return "probes"
     return "strengths" if kind == "ladder" else "several"
 
 
@@ -85,7 +89,12 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
     console = Console()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     extra = range(seeds[0], seeds[0] + SEVERAL_PER_SEED * len(seeds))
-    trials = [*ladder(seeds, arguments.trial_hosts), *several(extra), *all_shapes(seeds[:1])]
+    trials = [
+        *ladder(seeds, arguments.trial_hosts),
+        *several(extra),
+        *all_shapes(seeds[:1]),
+        *before(seeds, arguments.trial_hosts),
+    ]
     trials = [one for one in trials if arguments.trials in ("all", family_of(one.kind))]
     watches = [
         Watch(seed=seeds[0] + number, hours=WATCH_HOURS)

@@ -13,7 +13,7 @@ from collector.contract.units import NS
 from simulator.scenario import START_UNIX_NS
 from simulator.score.accuracy.peace import Watched
 from simulator.score.accuracy.shapes import FAULTS, SHAPE, SHAPES, SIGHT, SIGHTS
-from simulator.score.accuracy.trials import Played
+from simulator.score.accuracy.trials import BEFORE, Played
 from simulator.score.marks import Result, false_sayings, is_about, is_right, judge
 from simulator.score.report import percent, seconds
 
@@ -130,6 +130,23 @@ def told(trials: Sequence[Played], kind: str, names: Iterable[str], title: str) 
     return lines
 
 
+def warned(trials: Sequence[Played]) -> list[str]:
+    """Of faults that no job feels: how many hosts were warned of rightly, how soon, and wrongly."""
+    lines = [
+        "| strength | faults | host named | p90 | wrongly named |",
+        "|---|---:|---|---:|---:|",
+    ]
+    for strength in sorted({one.trial.strength or 0.0 for one in trials}):
+        own = [one for one in trials if one.trial.strength == strength and not one.run.error]
+        results = [result for one in own for result in judge(one.run)]
+        delays = [one.delay_s for one in results if one.delay_s is not None]
+        p90 = seconds(float(np.quantile(delays, 0.9)) if delays else None)
+        wrong = sum(len(false_sayings(one.run)) for one in own)
+        named = share_words(len(delays), len(results))
+        lines.append(f"| {strength:g} | {len(results)} | {named} | {p90} | {wrong} |")
+    return lines
+
+
 def outcome(played: Played) -> str:
     """In words: how soon it was named right, what was said wrongly, what it cost."""
     if played.run.error:
@@ -200,6 +217,8 @@ def upper(count: int) -> float:
 
 def markdown(trials: Sequence[Played], peace: Sequence[Watched]) -> str:
     single = [one for one in faults_in(trials) if one.played.trial.kind == "ladder"]
+    unfelt = [one for one in trials if one.trial.kind == BEFORE]
+    trials = [one for one in trials if one.trial.kind != BEFORE]
     timed = [one for one in trials if one.trial.kind not in ("ladder", SHAPE, SIGHT)]
     several = faults_in(timed)
     broken = [one for one in trials if one.run.error]
@@ -221,6 +240,7 @@ def markdown(trials: Sequence[Played], peace: Sequence[Watched]) -> str:
     lines += ["## What can be told from what", ""]
     lines += [*told(trials, SHAPE, SHAPES, "shape of the jobs"), ""]
     lines += [*told(trials, SIGHT, SIGHTS, "what is seen"), ""]
+    lines += ["## Before a job, by probes alone", "", *warned(unfelt), ""]
     lines += ["## In peace", "", *peace_words(peace), ""]
     brier_words = "-" if brier is None else f"{brier:.3f}"
     lines += [

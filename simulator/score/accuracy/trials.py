@@ -11,7 +11,7 @@ import numpy as np
 
 from collector.contract.errors import FabricscopeError, SettingsError
 from simulator.engine import Simulation
-from simulator.faults import discover
+from simulator.faults import before_jobs, discover
 from simulator.faults.model import Cluster, Fault, Injection
 from simulator.jobs.model import JobSpec
 from simulator.scenario import Scenario
@@ -25,6 +25,7 @@ from simulator.score.cases import (
     draw_jobs,
 )
 from simulator.score.direct.play import play_directly
+from simulator.score.direct.probes import play_probes
 from simulator.score.handicap import Handicap
 from simulator.score.marks import Run
 
@@ -38,6 +39,7 @@ LADDERS: dict[str, tuple[float, ...]] = {
     "host_steal": (0.05, 0.1, 0.15, 0.25, 0.5, 1.0),
     "bad_cable": (0.2, 0.5, 0.7, 0.8, 0.9, 1.0),
     "slow_nic": (0.05, 0.11, 0.22, 0.43, 0.7, 1.0),
+    "grey_link": (0.0, 0.25, 0.5, 0.75, 1.0),
     "slow_receiver": (0.05, 0.11, 0.22, 0.43, 0.7, 1.0),
 }
 """Strengths from hardly anything to the worst, where the usual steps of the ladder are not that.
@@ -47,6 +49,8 @@ APART_SECONDS = (15.0, 45.0)
 RECOVERY_SECONDS = (2.0, 20.0)
 """After the end of a fault in which the next one begins."""
 TOGETHER_SECONDS = 3.0
+BEFORE = "before"
+"""The kind of trials in which a fault strikes where no job runs, and agents probe each other."""
 PLACES_TRIED = 50
 
 
@@ -57,7 +61,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """What determines a trial."""
 
     kind: str
-    """`ladder`, `together`, `overlapping`, `recovery`, `shape` or `sight`."""
+    """`ladder`, `together`, `overlapping`, `recovery`, `shape`, `sight` or `before`."""
     faults: tuple[str, ...]
     seed: int
     hosts: int = HOSTS_SMALL
@@ -115,13 +119,23 @@ def several(
     return found
 
 
+def before(seeds: Sequence[int], hosts: int = HOSTS_SMALL) -> list[Trial]:
+    """What probes have to find alone."""
+    return [
+        Trial(kind=BEFORE, faults=(name,), seed=seed, hosts=hosts, strength=strength)
+        for seed in seeds
+        for name in before_jobs()
+        for strength in LADDERS[name]
+    ]
+
+
 # Scenarios ---------------------------------------------------------------------------------------
 
 
 def make_trial(trial: Trial, reshape: Reshape = lambda jobs: jobs) -> Scenario:
     """Raises SettingsError where no cluster has a place for all of its faults."""
     random = np.random.default_rng([trial.seed, trial.hosts, *" ".join(trial.faults).encode()])
-    known = discover()
+    known = discover() | before_jobs()
     faults = [known[name] for name in trial.faults]
     jobs = reshape(draw_jobs(random, trial.hosts))
     seed = int(random.integers(SEED_END))
@@ -189,7 +203,10 @@ def play_trial(trial: Trial, reshape: Reshape = lambda jobs: jobs) -> Played:
         truths = simulation.truths()
         run = msgspec.structs.replace(run, truths=truths)
         costs = StepCosts(scenario.start_unix_ns)
-        sayings = play_directly(simulation, trial.without, note=costs.note)
+        if trial.kind == BEFORE:
+            sayings = play_probes(simulation)
+        else:
+            sayings = play_directly(simulation, trial.without, note=costs.note)
     except FabricscopeError as error:
         return Played(trial=trial, run=msgspec.structs.replace(run, error=str(error)))
     return Played(

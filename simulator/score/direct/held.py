@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from alerts.window.columns import Ints, Records
 from alerts.window.model import Grid
 from api.base.quarantine import Quarantine
 from api.data.inventory.job_model import Member
-from api.data.store.rings import Rings
+from api.data.store.rings import SLOTS, Rings
 from api.data.store.rings import Samples as Added
 from api.data.store.store import Store
 from api.jobs.correlate.readings import (
@@ -31,7 +32,11 @@ from collector.contract.units import NS
 from collector.contract.wire import Batch
 
 HELD_SECONDS = 300
-"""Of records: a window, and what comes late."""
+"""A window, and what comes late."""
+READ_SECONDS = 5.0
+"""How often agents read, and a scoreboard's clusters are looked at."""
+SLOTS_SPARE = 4
+"""Readings beyond those of HELD_SECONDS: a window begins between two of them."""
 ROWS_AT_ONCE = 40_000
 """Series that are put on a grid together: their readings stay in a core's cache."""
 ROWS_MAX = 20_000_000
@@ -48,9 +53,10 @@ class HeldStore:
 class HeldSamples(GridReader):
     """Readings of the metrics that windows have; a series is known by its agent's own words."""
 
-    def __init__(self, epoch_ms: int) -> None:
+    def __init__(self, epoch_ms: int, read_seconds: float = READ_SECONDS) -> None:
+        """``read_seconds``: from one reading of a series to the next."""
         super().__init__(cast("Store", HeldStore()))
-        self._rings = Rings(ROWS_MAX, epoch_ms)
+        self._rings = Rings(ROWS_MAX, epoch_ms, slots_for(read_seconds))
         self.wanted = frozenset(
             name for target in TARGETS for name in self.known(target).by_id.values()
         )
@@ -119,6 +125,15 @@ class HeldSamples(GridReader):
                 words = (self._words[one] for one in new)
                 named = zip(new, words, strict=True)
                 known.add([{"series": one, "name": name, "words": of} for one, (name, of) in named])
+
+
+def slots_for(read_seconds: float) -> int:
+    """How many readings of a series a window and what comes late may need.
+
+    >>> slots_for(5.0), slots_for(1.0)
+    (64, 304)
+    """
+    return max(SLOTS, math.ceil(HELD_SECONDS / read_seconds) + SLOTS_SPARE)
 
 
 class HeldRecords:

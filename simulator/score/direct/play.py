@@ -168,7 +168,7 @@ def play_directly(
     ``note`` is called with every snapshot.
     """
     scenario = simulation.scenario
-    windows = DirectWindows(simulation.topology, scenario.start_unix_ns)
+    windows = DirectWindows(simulation.topology, scenario.start_unix_ns, scenario.tick_seconds)
     reporter = Reporter(
         simulation.topology,
         cluster=CLUSTER_NAME,

@@ -55,7 +55,7 @@ from collector.contract.model import Event
 from collector.contract.records import ABSENT, NUMBERS
 from collector.contract.units import NS
 from collector.contract.wire import Batch
-from simulator.score.direct.held import HeldRecords, HeldSamples, Names
+from simulator.score.direct.held import READ_SECONDS, HeldRecords, HeldSamples, Names
 from simulator.snapshot import JobStatus, Snapshot
 from simulator.topology.model import Topology
 
@@ -68,10 +68,13 @@ ENTRY, ENQUEUE, TIME, SEQUENCE = map(
 class DirectWindows:
     """Takes what agents send and gives windows. For one cluster, in order of time."""
 
-    def __init__(self, topology: Topology, start_unix_ns: int) -> None:
+    def __init__(
+        self, topology: Topology, start_unix_ns: int, read_seconds: float = READ_SECONDS
+    ) -> None:
+        """``read_seconds``: how often agents read, which is a scenario's tick."""
         self._topology = topology
         self._start_ns = start_unix_ns
-        self._samples = HeldSamples(start_unix_ns // 1_000_000 - 1)
+        self._samples = HeldSamples(start_unix_ns // 1_000_000 - 1, read_seconds)
         self._records = HeldRecords()
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._facts: dict[tuple[str, str, str], Event] = {}

@@ -87,6 +87,63 @@ def test_what_no_end_explains_is_the_rails_and_accuses_no_host(loss: Loss) -> No
     assert RAIL in found.evidence[0].text
 
 
+def leaf(*hosts: str, share: float = 0.1) -> Loss:
+    """All that passes the uplink of these hosts' leaf is lost alike, and nothing below it."""
+    return lambda source, target: share * ((source in hosts) != (target in hosts))
+
+
+@pytest.mark.parametrize("size", [6, 8, 12])
+def test_an_uplink_with_two_hosts_behind_it_is_no_hosts_end(size: int) -> None:
+    """Both are bad with all but each other: what they share explains all of it."""
+    (found,) = detect(mesh(leaf("node1", "node4"), hosts=size))
+    assert found.culprit == Culprit()
+    assert all("unknown: one of node1, node4 and what they share" in e.text for e in found.evidence)
+
+
+def test_a_slow_uplink_with_two_hosts_behind_it_is_no_hosts_end() -> None:
+    slow: Loss = lambda *ends: 2e-3 if leaf("node1", "node4")(*ends) else FAST_S  # noqa: E731
+    (found,) = detect(mesh(lambda *_: 0.0, slow, hosts=8))
+    assert (found.cause, found.culprit) == (Cause.SLOW_LINK, Culprit())
+
+
+def pairs_of(loss: Loss, hosts: int, *, known: Loss = lambda *_: 1.0) -> list[Pair]:
+    names = [f"node{place}" for place in range(hosts)]
+    return [
+        Pair(one, other, 120.0, 120.0 * loss(one, other), FAST_S)
+        for one, other in itertools.permutations(names, 2)
+        if known(one, other)
+    ]
+
+
+def test_two_ends_that_do_not_probe_each_other_may_share_what_is_bad() -> None:
+    """Nothing tells two bad cables from the one uplink of both."""
+    apart: Loss = lambda *ends: {*ends} != {"node1", "node4"}  # noqa: E731
+    (bad,) = localise(RAIL, pairs_of(leaf("node1", "node4"), 8, known=apart))
+    assert (list(bad.ends), list(bad.groups)) == ([], [("node1", "node4")])
+
+
+def test_an_end_with_a_good_neighbour_is_not_accused_alone() -> None:
+    """Its few neighbours below the leaf answer; its many peers beyond an uplink do not."""
+    beyond: Loss = lambda *ends: 0.2 * ("node0" in ends and "node1" not in ends)  # noqa: E731
+    (bad,) = localise(RAIL, pairs_of(beyond, 12))
+    assert (list(bad.ends), list(bad.groups)) == ([], [("node0",)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(6, 14), st.integers(2, 4), st.floats(0.03, 1.0), st.data())
+def test_no_host_behind_a_bad_uplink_is_ever_accused(
+    hosts: int, behind: int, share: float, data: st.DataObject
+) -> None:
+    """Whichever pairs are probed: what is lost is lost between the leaf and the others."""
+    names = [f"node{place}" for place in range(behind)]
+    everyone = list(itertools.permutations([f"node{place}" for place in range(hosts)], 2))
+    near = [pair for pair in everyone if pair[0] in names and pair[1] in names]
+    chosen = set(data.draw(st.lists(st.sampled_from(everyone), min_size=len(everyone) // 2)))
+    pairs = pairs_of(leaf(*names, share=share), hosts, known=lambda *e: e in chosen or e in near)
+    for bad in localise(RAIL, pairs):
+        assert not set(bad.ends) & set(names)
+
+
 def test_a_host_without_an_agent_is_not_accused() -> None:
     """It answers no probe; of itself nothing is known."""
     assert detect(mesh(lambda *_: 0.0, mute="node3")) == []

@@ -55,10 +55,11 @@ def test_the_app_has_no_route_besides() -> None:
     assert make_bare_app(working(None, None)).routes == []  # type: ignore[arg-type]
 
 
-def test_only_the_agents_scope_writes_telemetry_and_it_reads_its_configuration_alone() -> None:
+def test_only_the_agents_scope_writes_telemetry_and_it_reads_what_is_for_agents_alone() -> None:
     writing = {line for line, scope in SCOPES.items() if scope is Scope.INGEST}
-    document = "GET /v1/configurations/{version}/document"
-    assert writing == {"POST /v1/ingest", "POST /api/v1/write", "POST /otlp/v1/metrics", document}
+    doors = {"POST /v1/ingest", "POST /api/v1/write", "POST /otlp/v1/metrics"}
+    targets = "GET /v1/agents/{agent}/probe-targets"
+    assert writing == doors | {"GET /v1/configurations/{version}/document", targets}
     assert INCLUDED[Scope.INGEST] == {Scope.INGEST}
     assert Scope.INGEST not in INCLUDED[Scope.OPERATE] | INCLUDED[Scope.READ]
 

@@ -25,14 +25,13 @@ from collector.agent.probe_cli import (
 )
 from collector.contract.errors import HostError, SettingsError
 from collector.contract.model import Missing, Sample
-from collector.contract.probes import FLOW_LOST, LOST, ROUND_TRIP, SENT
+from collector.contract.probes import FLOW_LOST, LOST, ROUND_TRIP, SENT, TARGETS_MAX
 from collector.doors.host import Host
 from collector.doors.probes import LiveProber, Plan, Sending
 from collector.parsing.probes import BYTES, REQUEST, WIRE_BYTES, Probe, decode, encode
 from collector.sources.probes import (
     BUDGET_SHARE,
     SOURCE,
-    TARGETS_MAX,
     Settings,
     probes_of_round,
 )
@@ -301,6 +300,8 @@ def test_a_round_costs_a_thousandth_of_a_link_and_every_pair_has_its_turn(
     "wrong",
     [
         {"rails": ("r",)},
+        {"networks": ("10.0.0.1/8",)},
+        {"networks": ("everywhere",)},
         {"rails": ("r 10.0.0.256",)},
         {"targets": ("r host",)},
         {"targets": ("r host not-an-address",)},

@@ -23,7 +23,7 @@ from tests.worlds.simulated_cluster import small_cluster
 
 GREY = before_jobs()["grey_link"]
 HOSTS = 8
-SECONDS, WINDOW_SECONDS = 100.0, 90
+SECONDS, WINDOW_SECONDS, TICK_SECONDS = 100.0, 90, 1.0
 """A window holds 60 probes of a pair: 18 rounds of four flows are 72."""
 MESH = ProbeMesh(peers=HOSTS - 1)
 CLUSTER = small_cluster(hosts=HOSTS)
@@ -39,11 +39,10 @@ def play(fault: Fault | None, place: Place, mesh: ProbeMesh | None, strength: fl
         jobs=(),
         injections=struck,
         seconds=SECONDS,
-        # Memory holds 64 readings of a series: those of a window and more.
-        tick_seconds=2.5,
+        tick_seconds=TICK_SECONDS,
     )
     simulation = Simulation(scenario)
-    windows = DirectWindows(simulation.topology, scenario.start_unix_ns)
+    windows = DirectWindows(simulation.topology, scenario.start_unix_ns, TICK_SECONDS)
     reporter = Reporter(
         simulation.topology, "c", scenario.start_unix_ns, 1, wanted=windows.wanted, probes=mesh
     )
