@@ -48,7 +48,10 @@ judged within seconds."""
 COMMIT_WAIT_SECONDS_MAX = 2.5
 COMMIT_QUIET_SECONDS = 0.1
 """How long it waits without a new row. Senders that wait for their answer before they send again
-have all sent by then; ten agents or more, which send each second, keep a group open."""
+have all sent by then; ten agents or more, which send each second, keep a group open. Of N processes
+that share the senders each waits N times as long, COMMIT_WAIT_SECONDS at most: it sees one request
+in N, and an insert costs the one store as much as before. Where another process owns the store,
+groups end at the same moments instead (`next_tick_s`)."""
 COMMIT_SPACING_SECONDS = 0.02
 """The least time from one insert's begin to the next one's: what an insert costs hardly depends on
 its rows, and one sender that answers in a millisecond could ask for a hundred a second."""
@@ -240,8 +243,9 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         wait_s = min(COMMIT_SHARE * self._took_s, COMMIT_WAIT_SECONDS_MAX)
         longest_s = max(COMMIT_WAIT_SECONDS, wait_s)
-        until_s, quiet_s = loop.time() + longest_s, COMMIT_QUIET_SECONDS
-        if self.sharers > 1:
+        until_s = loop.time() + longest_s
+        quiet_s = min(COMMIT_QUIET_SECONDS * self.sharers, COMMIT_WAIT_SECONDS)
+        if self._store.is_owned_elsewhere:
             until_s, quiet_s = next_tick_s(loop.time(), longest_s), longest_s
         while loop.time() < until_s:
             seen_rows = self._waiting_rows

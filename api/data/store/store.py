@@ -220,7 +220,6 @@ class Store:
         self._connected = self._connect(self._write_settings) if is_connected else None
         self._write_lock = threading.Lock()
         self._owner = OwnerClient(Path(url.socket), self._write_settings) if url.socket else None
-        """Of rows; None: this process writes them itself, or a ClickHouse server does."""
         self.known = Known(
             self._load_recent,
             self._count_recent,
@@ -268,6 +267,11 @@ class Store:
     def is_sharded(self) -> bool:
         """Whether samples that are inserted must say where their series stand."""
         return self._placement.is_sharded
+
+    @property
+    def is_owned_elsewhere(self) -> bool:
+        """Whether another process of the service writes what several of them insert."""
+        return self._owner is not None
 
     @property
     def placement(self) -> Placement:
@@ -542,16 +546,13 @@ class Store:
     def _late_notes(self, times: Sequence[tuple[UInt32s, Int64s]]) -> Iterator[list[Late]]:
         """Notes of samples that came late; taken again if they cannot be written."""
         late = self._late
-        if late is None:
-            yield []
-            return
-        notes = [note for each in times for note in late.take(*each)]
+        notes = [note for each in times for note in late.take(*each)] if late else []
         is_written = not notes
         try:
             yield notes
             is_written = True
         finally:
-            if not is_written:
+            if late and not is_written:
                 late.forget()
 
     def execute(self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> None:

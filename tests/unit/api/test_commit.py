@@ -50,6 +50,7 @@ class MemoryStore:
         self.inserts: list[tuple[str, int]] = []
         self.before_insert: Callable[[str], None] = lambda _: None
         self.is_there = True
+        self.is_owned_elsewhere = False
 
     def ping(self) -> None:
         if not self.is_there:
