@@ -78,7 +78,7 @@ class Gathered:
         self.settings = settings
         self.groups: list[Group] = []
         self.length = 0
-        self.failures: list[Exception | None] = []
+        self.failures: Sequence[Exception | None] = []
         """Of each group, once they were inserted."""
         self.is_done = threading.Event()
 
@@ -144,19 +144,21 @@ class Gathering:
             if self._open is gathered:
                 self._open = None
 
-    def _insert(self, gathered: Gathered) -> list[Exception | None]:
+    def _insert(self, gathered: Gathered) -> Sequence[RuntimeError | None]:
         groups = gathered.groups
         found = self._attempt(groups, gathered.settings)
         if found is None or len(groups) == 1:
             return [found] * len(groups)
         return [self._attempt([group], gathered.settings) for group in groups]
 
-    def _attempt(self, groups: Sequence[Group], settings: dict[str, str]) -> Exception | None:
+    def _attempt(self, groups: Sequence[Group], settings: dict[str, str]) -> RuntimeError | None:
         try:
             for insert in inserts_of(groups):
                 self._execute(insert, settings)
-        except Exception as error:  # noqa: BLE001 - the group's own thread raises it
+        except RuntimeError as error:
             return error
+        except (OSError, ValueError, pa.ArrowException) as error:
+            return RuntimeError(f"{type(error).__name__}: {error}")
         return None
 
 

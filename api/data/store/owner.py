@@ -92,7 +92,7 @@ Settings = tuple[tuple[str, str], ...]
 """Names and values, in order."""
 
 
-class Refused(Exception):  # noqa: N818 - reads as the statement it is
+class Refused(RuntimeError):  # noqa: N818 - reads as the statement it is
     """A request that is not executed; ``code`` is the one that ClickHouse would give."""
 
     def __init__(self, code: int, why: str) -> None:
@@ -242,7 +242,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.gathering.insert(parts, head.settings)
         except NoTurnError:
             is_good, answer = False, str(busy("inserts", 1)).encode()
-        except (Refused, RuntimeError) as error:
+        except RuntimeError as error:
             is_good, answer = False, str(error).encode()
         self.wfile.write(REPLY.pack(is_good, len(answer)))
         self.wfile.write(answer)
@@ -274,7 +274,7 @@ class Handler(BaseHTTPRequestHandler):
             with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES_MAX, dir=str(self.scratch)) as body:
                 self._read_body(body)
                 chosen, answer = self._execute(asked, body)
-        except (Refused, RuntimeError) as error:
+        except RuntimeError as error:
             code = ERROR_CODE.search(str(error))
             name = "X-ClickHouse-Exception-Code"
             self._reply(500, str(error).encode(), {name: code[1] if code else "1"})
