@@ -29,6 +29,13 @@ names them by their ids, 20 bytes each."""
 OWNER_BODY_BYTES_MAX: Final = 1 << 30
 """The rows of one insert, which wait in a file: PENDING_ROWS_MAX of the widest. → 503, retry"""
 
+GATHER_SECONDS: Final = 0.03
+"""How long rows wait there for those of other processes, which send theirs at the same moment."""
+
+GATHER_BYTES_MAX: Final = 32 << 20
+"""Rows that are gathered into one insert, in memory; those of one process that are more are
+inserted on their own, by way of a file."""
+
 INSERT_LOG_BYTES: Final = 64 << 20
 """What was inserted lately, in memory that all processes of a service share: 28 bytes a sample,
 half a minute of a hundred hosts. A process that reads nothing for longer forgets what it held of

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from api.data.store.store import RETAINED_TABLES, Store, StoreUrl, WritableSamples
+from api.data.store.store import RETAINED_TABLES, Store, StoreUrl
+from api.data.store.together import WritableSamples
 from api.diagnose.bandwidth import Results
 from collector.contract.model import Event
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -49,7 +50,8 @@ COMMIT_QUIET_SECONDS = 0.1
 """How long it waits without a new row. Senders that wait for their answer before they send again
 have all sent by then; ten agents or more, which send each second, keep a group open. Of N processes
 that share the senders each waits N times as long, COMMIT_WAIT_SECONDS at most: it sees one request
-in N, and an insert costs the one store as much as before."""
+in N, and an insert costs the one store as much as before. Where another process owns the store,
+groups end at the same moments instead (`next_tick_s`)."""
 COMMIT_SPACING_SECONDS = 0.02
 """The least time from one insert's begin to the next one's: what an insert costs hardly depends on
 its rows, and one sender that answers in a millisecond could ask for a hundred a second."""
@@ -240,8 +242,11 @@ class GroupCommit:
         """Wait for more rows: until they are enough, or none comes, or the time is up."""
         loop = asyncio.get_running_loop()
         wait_s = min(COMMIT_SHARE * self._took_s, COMMIT_WAIT_SECONDS_MAX)
+        longest_s = max(COMMIT_WAIT_SECONDS, wait_s)
+        until_s = loop.time() + longest_s
         quiet_s = min(COMMIT_QUIET_SECONDS * self.sharers, COMMIT_WAIT_SECONDS)
-        until_s = loop.time() + max(COMMIT_WAIT_SECONDS, wait_s)
+        if self._store.is_owned_elsewhere:
+            until_s, quiet_s = next_tick_s(loop.time(), longest_s), longest_s
         while loop.time() < until_s:
             seen_rows = self._waiting_rows
             with contextlib.suppress(TimeoutError):
@@ -289,6 +294,22 @@ class GroupCommit:
             self._pulse.fail(str(away))
 
 
+def next_tick_s(now_s: float, longest_s: float) -> float:
+    """When a group ends that is gathered by one of several processes.
+
+    Each sees one request in so many, and would have as many inserts as all together need: they end
+    their groups at the same moments, and the store process makes one insert of them
+    (`api.data.store.gathering`). The clock is the machine's, which all of them read.
+
+    >>> next_tick_s(17.2, 1.0)
+    18.0
+    >>> next_tick_s(17.2, 2.5)
+    18.0
+    """
+    tick_s = COMMIT_WAIT_SECONDS * max(1, longest_s // COMMIT_WAIT_SECONDS)
+    return (math.floor(now_s / tick_s) + 1) * tick_s
+
+
 class Unwritable(ContractError):  # noqa: N818 - reads as the statement it is
     """Rows that no store can hold, whatever the sender tries: the request is refused for good."""
 
@@ -324,22 +345,23 @@ def is_there(store: Store) -> bool:
 
 def insert_group(store: Store, group: list[Write]) -> None:
     """Insert everything in the group: names first, so that no sample is ever without one."""
-    if series := [entry for write in group for entry in write.series]:
-        store.insert_arrow("series", series_rows(series))
-    if metadata := [entry for write in group for entry in write.metadata]:
-        store.insert_arrow("metadata", metadata_rows(metadata))
-    if events := [event for write in group for event in write.events]:
-        store.insert_arrow("events", event_rows(events))
-    if exemplars := [exemplar for write in group for exemplar in write.exemplars]:
-        places = np.array([exemplar.place for exemplar in exemplars], dtype=np.uint32)
-        store.insert_arrow("exemplars", exemplar_rows(exemplars), places)
-    if (collectives := joined(write.collectives for write in group)) is not None:
-        store.insert_arrow(COLLECTIVES, without_overtaken(store, collectives))
-    if (steps := joined(write.steps for write in group)) is not None:
-        store.insert_arrow(STEPS, steps)
-    samples = SampleColumns.concatenate([write.samples for write in group])
-    if len(samples):
-        store.insert_samples(samples)
+    with store.together() as rows:
+        if series := [entry for write in group for entry in write.series]:
+            rows.insert_arrow("series", series_rows(series))
+        if metadata := [entry for write in group for entry in write.metadata]:
+            rows.insert_arrow("metadata", metadata_rows(metadata))
+        if events := [event for write in group for event in write.events]:
+            rows.insert_arrow("events", event_rows(events))
+        if exemplars := [exemplar for write in group for exemplar in write.exemplars]:
+            places = np.array([exemplar.place for exemplar in exemplars], dtype=np.uint32)
+            rows.insert_arrow("exemplars", exemplar_rows(exemplars), places)
+        if (collectives := joined(write.collectives for write in group)) is not None:
+            rows.insert_arrow(COLLECTIVES, without_overtaken(store, collectives))
+        if (steps := joined(write.steps for write in group)) is not None:
+            rows.insert_arrow(STEPS, steps)
+        samples = SampleColumns.concatenate([write.samples for write in group])
+        if len(samples):
+            rows.insert_samples(samples)
 
 
 def series_rows(series: list[NewSeries]) -> pa.Table:

@@ -6,6 +6,9 @@ clickhouse-connect uses, so that they reach it as they would reach a ClickHouse 
 the statement in the body or in `query`, bound values as `param_*`, settings in the query string,
 columns in (Native or Arrow), Arrow out, errors with their code in `X-ClickHouse-Exception-Code`.
 
+A question, and the rows of a group, may come in frames instead (`api.data.store.frames`), which is
+what processes of the service do; groups of several of them are inserted as one.
+
 The socket belongs to the service's user alone. What comes through it is trusted as the service's
 own statements are, and bounded all the same: connections, statements at a time, bytes of a body.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import re
 import socket
 import socketserver
@@ -42,9 +46,12 @@ from api.base.process_limits import (
     OWNER_STATEMENT_BYTES_MAX,
     OWNER_WAIT_SECONDS,
 )
+from api.data.store.frames import FIRST, FRAME, HEAD, REPLY, Group, Question, read_whole
+from api.data.store.gathering import Gathering, Insert, NoTurnError, Part
 from api.data.store.insert_log import InsertLog, Kind
 from api.data.store.known import NOTED_TABLES, SAMPLES
-from api.data.store.store import EMBEDDED_OPTIONS, NOTE_HEADER
+from api.data.store.notes import NOTE_HEADER
+from api.data.store.store import EMBEDDED_OPTIONS
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +92,7 @@ Settings = tuple[tuple[str, str], ...]
 """Names and values, in order."""
 
 
-class Refused(Exception):  # noqa: N818 - reads as the statement it is
+class Refused(RuntimeError):  # noqa: N818 - reads as the statement it is
     """A request that is not executed; ``code`` is the one that ClickHouse would give."""
 
     def __init__(self, code: int, why: str) -> None:
@@ -186,12 +193,16 @@ def settings_in(asked: Mapping[str, str]) -> Settings:
 @contextlib.contextmanager
 def in_turn(turns: threading.BoundedSemaphore, what: str, most: int) -> Iterator[None]:
     if not turns.acquire(timeout=OWNER_WAIT_SECONDS):
-        why = f"{most} {what} are running; none ended in {OWNER_WAIT_SECONDS:.0f} s"
-        raise Refused(TOO_MANY_AT_ONCE, why)
+        raise busy(what, most)
     try:
         yield
     finally:
         turns.release()
+
+
+def busy(what: str, most: int) -> Refused:
+    why = f"{most} {what} are running; none ended in {OWNER_WAIT_SECONDS:.0f} s"
+    return Refused(TOO_MANY_AT_ONCE, why)
 
 
 def quoted(text: str) -> str:
@@ -208,6 +219,46 @@ class Handler(BaseHTTPRequestHandler):
     engine: ClassVar[Engine]
     scratch: ClassVar[Path]
     inserts: ClassVar[InsertLog | None]
+    gathering: ClassVar[Gathering]
+
+    def handle(self) -> None:
+        """Serve a connection: frames, or ClickHouse's HTTP interface, as its first byte tells."""
+        if self.rfile.peek(1)[:1] != FIRST:  # type: ignore[attr-defined]
+            super().handle()
+            return
+        while self.rfile.peek(1)[:1] and self._answer_frame():  # type: ignore[attr-defined]
+            pass
+
+    def _answer_frame(self) -> bool:
+        """Whether the next frame can be read."""
+        is_good, is_read = True, False
+        try:
+            head, parts = self._read_frame()
+            is_read = True
+            answer = b""
+            if isinstance(head, Question):
+                _, answer = self.engine.ask(head.sql, head.asked)
+            else:
+                self.gathering.insert(parts, head.settings)
+        except NoTurnError:
+            is_good, answer = False, str(busy("inserts", 1)).encode()
+        except RuntimeError as error:
+            is_good, answer = False, str(error).encode()
+        self.wfile.write(REPLY.pack(is_good, len(answer)))
+        self.wfile.write(answer)
+        self.wfile.flush()
+        return is_read
+
+    def _read_frame(self) -> tuple[Question | Group, list[Part]]:
+        _, head_bytes, rows_bytes = FRAME.unpack(read_whole(self.rfile, FRAME.size))
+        if head_bytes > OWNER_STATEMENT_BYTES_MAX:
+            raise Refused(TOO_LARGE, f"OWNER_STATEMENT_BYTES_MAX is {OWNER_STATEMENT_BYTES_MAX}")
+        if rows_bytes > OWNER_BODY_BYTES_MAX:
+            raise Refused(TOO_LARGE, f"OWNER_BODY_BYTES_MAX is {OWNER_BODY_BYTES_MAX}")
+        head = HEAD.decode(read_whole(self.rfile, head_bytes))
+        if isinstance(head, Question):
+            return head, []
+        return head, [Part(rows, read_whole(self.rfile, rows.length)) for rows in head.rows]
 
     def do_GET(self) -> None:
         """A statement in the query string, or a ping."""
@@ -223,7 +274,7 @@ class Handler(BaseHTTPRequestHandler):
             with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES_MAX, dir=str(self.scratch)) as body:
                 self._read_body(body)
                 chosen, answer = self._execute(asked, body)
-        except (Refused, RuntimeError) as error:
+        except RuntimeError as error:
             code = ERROR_CODE.search(str(error))
             name = "X-ClickHouse-Exception-Code"
             self._reply(500, str(error).encode(), {name: code[1] if code else "1"})
@@ -280,16 +331,12 @@ class Handler(BaseHTTPRequestHandler):
         table = found[1] if found else ""
         if self.inserts is None or table not in NOTED_TABLES:
             return
-        kind, body = Kind.UNKNOWN if is_written else Kind.FAILED, table.encode()
-        note = self.headers.get(NOTE_HEADER, "")
-        if is_written and table == SAMPLES and form == NATIVE:
-            length = rows.seek(0, io.SEEK_END)
-            if self.inserts.takes(length):
-                rows.seek(0)
-                kind, body = Kind.SAMPLES, rows.read()
-        elif is_written and 0 < len(note) <= 2 * INSERT_NOTE_BYTES_MAX:
-            kind, body = Kind.NOTED, b64decode(note)
-        self.inserts.add(kind, body)
+        content, note = b"", self.headers.get(NOTE_HEADER, "")
+        if is_written and table == SAMPLES and self.inserts.takes(rows.seek(0, io.SEEK_END)):
+            rows.seek(0)
+            content = rows.read()
+        packed = b64decode(note) if len(note) <= 2 * INSERT_NOTE_BYTES_MAX else b""
+        tell(self.inserts, table, form, content, packed, is_written=is_written)
 
     def _read_body(self, into: IO[bytes]) -> None:
         """The body, whether its length was declared or it comes in chunks."""
@@ -346,6 +393,59 @@ class Handler(BaseHTTPRequestHandler):
         """No line for each statement; what fails is in the log of the process that asked."""
 
 
+def tell(
+    inserts: InsertLog, table: str, form: str, content: bytes, note: bytes, *, is_written: bool
+) -> None:
+    """Log an insert: its samples, or else its note, or else that it may have had anything."""
+    kind, body = Kind.UNKNOWN if is_written else Kind.FAILED, table.encode()
+    if is_written and table == SAMPLES and form == NATIVE and content:
+        if inserts.takes(len(content)):
+            kind, body = Kind.SAMPLES, content
+    elif is_written and note:
+        kind, body = Kind.NOTED, note
+    inserts.add(kind, body)
+
+
+class Gatherer:
+    """Writes what was gathered."""
+
+    def __init__(self, engine: Engine, inserts: InsertLog | None) -> None:
+        self._engine = engine
+        self._inserts = inserts
+
+    def insert(self, insert: Insert, settings: dict[str, str]) -> None:
+        """Insert it, and tell the other processes of each part before any of them is answered."""
+        rows, is_written = insert.rows, False
+        try:
+            with in_memory_file(insert.content()) as file:
+                self._engine.insert(rows.target, rows.form, file, settings)
+            is_written = True
+        finally:
+            if self._inserts is not None and rows.table in NOTED_TABLES:
+                for part in insert.parts:
+                    each = part.rows
+                    tell(
+                        self._inserts,
+                        each.table,
+                        each.form,
+                        part.content,
+                        each.note,
+                        is_written=is_written,
+                    )
+
+
+@contextlib.contextmanager
+def in_memory_file(content: bytes) -> Iterator[str]:
+    """The path of a file that has this: the engine reads rows from files."""
+    descriptor = os.memfd_create("rows")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
 def rewound(file: IO[bytes]) -> IO[bytes]:
     file.flush()
     file.seek(0)
@@ -392,7 +492,8 @@ class Owner(socketserver.ThreadingMixIn, socketserver.TCPServer):
         engine = Engine(folder)
         if inserts is not None:
             inserts.begin()
-        words = {"engine": engine, "scratch": scratch, "inserts": inserts}
+        gathering = Gathering(Gatherer(engine, inserts).insert)
+        words = {"engine": engine, "scratch": scratch, "inserts": inserts, "gathering": gathering}
         bounded = type("BoundHandler", (Handler,), words)
         super().__init__(("", 0), bounded, bind_and_activate=False)
         self.socket.close()

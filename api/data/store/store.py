@@ -8,25 +8,23 @@ import re
 import shutil
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from api.base.errand import ERRAND
 from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.base.memory import memory_bytes
-from api.base.process_limits import INSERT_NOTE_BYTES_MAX
+from api.base.process_limits import GATHER_BYTES_MAX
 from api.base.quarantine import Quarantine
 from api.base.unix_sockets import STORE_AWAY
 from api.base.vitals import ENGINE_CODE
-from api.data.store.blocks import Column, encode_block
+from api.data.store.blocks import encode_block
 from api.data.store.cluster import (
     CLUSTER_WRITE_SETTINGS,
     SHARD_READ_SETTINGS,
@@ -34,14 +32,15 @@ from api.data.store.cluster import (
     check_cluster,
     tables_missing,
 )
-from api.data.store.insert_log import InsertLog, Note
+from api.data.store.insert_log import InsertLog
 from api.data.store.known import RECORDS, SAMPLES, SERIES, Known
 from api.data.store.migrate import Placement, apply_migrations, statements_again
-from api.data.store.recent import SampleRows
+from api.data.store.notes import headers_of, note_of, record_places
+from api.data.store.owner_client import OwnerClient
 from api.data.store.rings import Samples
-from api.data.store.rollups import ROLLUP_TABLES, LateNotes, late_rows
-from api.data.store.shards import Bools, UInt32s, split_rows, split_samples
-from api.data.store.touched import Ints, group_of, places_of
+from api.data.store.rollups import ROLLUP_TABLES, Late, LateNotes, late_rows
+from api.data.store.shards import UInt32s, split_rows, split_samples
+from api.data.store.together import Inserting, Int64s, Together, WritableSamples, times_of
 from collector.contract.errors import SettingsError, StoreError
 
 if (
@@ -83,8 +82,6 @@ WRITE_SETTINGS = {
     # A backlog of many days arrives in one insert, and each day is a partition.
     "max_partitions_per_insert_block": "1000",
 }
-NOTE_HEADER = "X-Fabricscope-Note"
-"""Of an insert through the process that owns the store: what those who keep answers must know."""
 READ_SETTINGS = {
     "max_execution_time": str(QUERY_SECONDS_MAX),
     "max_memory_usage": str(QUERY_MEMORY_BYTES_MAX),
@@ -193,17 +190,6 @@ class StoreUrl(msgspec.Struct, frozen=True):
         return cls("clickhouse", dsn, database, cluster, int(shards))
 
 
-class WritableSamples(SampleRows, Protocol):
-    """Samples that know the columns of the `samples` table."""
-
-    @property
-    def place(self) -> UInt32s | None: ...
-
-    def to_block(self) -> list[Column]: ...
-
-    def select(self, keep: Bools) -> WritableSamples: ...
-
-
 class Store:
     """Writes blocks and answers SQL. Thread-safe; one writer at a time, a few readers beside it."""
 
@@ -233,7 +219,7 @@ class Store:
         self._placement = Placement(url.cluster, url.shards, url.database)
         self._connected = self._connect(self._write_settings) if is_connected else None
         self._write_lock = threading.Lock()
-        self._inserts = inserts
+        self._owner = OwnerClient(Path(url.socket), self._write_settings) if url.socket else None
         self.known = Known(
             self._load_recent,
             self._count_recent,
@@ -254,7 +240,7 @@ class Store:
         self._stopper: Client | None = None
         self._stop_lock = threading.Lock()
         # Connected when they are needed: each asks the engine for all of its settings (40 ms).
-        self._readers: queue.LifoQueue[Client | None] = queue.LifoQueue()
+        self._readers: queue.LifoQueue[Client | OwnerClient | None] = queue.LifoQueue()
         for _ in range(READERS_MAX):
             self._readers.put(None)
 
@@ -281,6 +267,11 @@ class Store:
     def is_sharded(self) -> bool:
         """Whether samples that are inserted must say where their series stand."""
         return self._placement.is_sharded
+
+    @property
+    def is_owned_elsewhere(self) -> bool:
+        """Whether another process of the service writes what several of them insert."""
+        return self._owner is not None
 
     @property
     def placement(self) -> Placement:
@@ -456,12 +447,50 @@ class Store:
                 f"ALTER TABLE {local} {on_cluster} MODIFY TTL {column} + toIntervalDay({days})"
             )
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[Inserting]:
+        """What takes the rows of a group, in their order; at the end all of them are written.
+
+        Where another process owns the store it gets them as one request, and puts them together
+        with those of others. Else they are written one after another, as they come.
+        """
+        if self._owner is None:
+            yield self
+            return
+        group = Together()
+        yield group
+        if group.rows:
+            with self._write_lock, store_errors(f"insert into {group.tables}"):
+                self._send(self._owner, group)
+
+    def _send(self, owner: OwnerClient, group: Together) -> None:
+        with self._late_notes(group.times) as notes:
+            first = Together()
+            if notes:
+                first.insert_arrow("rollup_late", late_rows(notes, is_rolled=False))
+            rows, parts = first.rows + group.rows, first.parts + group.parts
+            if first.length + group.length <= GATHER_BYTES_MAX:
+                owner.insert(rows, parts)
+                return
+            for each, part in zip(rows, parts, strict=True):
+                self._writer.raw_insert(
+                    each.table,
+                    each.columns,
+                    part,
+                    fmt=each.form,
+                    transport_settings=headers_of(each.note),
+                )
+
     def insert_samples(self, samples: WritableSamples) -> None:
         """Append a block of samples. When this returns, they survive a kill."""
+        if self._owner is not None:
+            with self.together() as group:
+                group.insert_samples(samples)
+            return
         parts = split_samples(samples, self.url.shards) if self.is_sharded else ((1, samples),)
         try:
             with self._write_lock, store_errors("insert into samples"):
-                self._write_late(samples.metric, samples.time_ms)
+                self._write_late((samples.metric, samples.time_ms))
                 for shard, part in parts:
                     columns = part.to_block()
                     self._writer.raw_insert(
@@ -474,46 +503,32 @@ class Store:
         finally:
             # After it, so that who notes the number reads the rows; and where it failed, too:
             # some of them may be there.
-            if self._inserts is None:
-                self.known.note_samples(samples)
-        if self._inserts is None:
-            self.recent.add(samples)
+            self.known.note_samples(samples)
+        self.recent.add(samples)
 
     def insert_arrow(self, table: str, rows: pa.Table, places: UInt32s | None = None) -> None:
         """Append rows of any types. When this returns, they survive a kill.
 
         ``places``: of rows that are of a series, where it stands (`api.data.store.shards`).
         """
+        if self._owner is not None:
+            with self.together() as group:
+                group.insert_arrow(table, rows)
+            return
         shards = self.url.shards
         parts = split_rows(table, rows, shards, places) if self.is_sharded else ((1, rows),)
         try:
             with self._write_lock, store_errors(f"insert into {table}"):
-                if table == "samples":
-                    time_ms = rows["time"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-                    self._write_late(rows["metric"].to_numpy(), time_ms.to_numpy())
-                note = self._note_of(table, rows)
+                if table == SAMPLES:
+                    self._write_late(times_of(rows))
                 for shard, part in parts:
-                    self._writer.insert_arrow(
-                        table,
-                        part,
-                        settings=self.shard_settings(shard),
-                        transport_settings=headers_of(note) if self._inserts is not None else None,
-                    )
-                if table == SERIES and self._inserts is None:
-                    self.known.note_series(note.names)
+                    self._writer.insert_arrow(table, part, settings=self.shard_settings(shard))
+                if table == SERIES:
+                    self.known.note_series(note_of(table, rows).names)
         finally:
-            if self._inserts is None:
-                self._note_arrow(table, rows)
-        if table == SAMPLES and self._inserts is None:
+            self._note_arrow(table, rows)
+        if table == SAMPLES:
             self.recent.forget()
-
-    def _note_of(self, table: str, rows: pa.Table) -> Note:
-        """What others must know of an insert; nothing of tables of which none keeps answers."""
-        if table == SERIES:
-            return Note(table, names=rows["metric_name"].unique().to_pylist())
-        if table == RECORDS and self._inserts is not None:
-            return Note(table, stretches=places_of(*record_places(rows)))
-        return Note(table)
 
     def _note_arrow(self, table: str, rows: pa.Table) -> None:
         if table == SAMPLES:
@@ -521,23 +536,30 @@ class Store:
         elif table == RECORDS:
             self.touched_records.note(*record_places(rows))
 
-    def _write_late(self, metric: npt.NDArray[np.uint32], time_ms: npt.NDArray[np.int64]) -> None:
+    def _write_late(self, times: tuple[UInt32s, Int64s]) -> None:
         """Before the samples: a question that sees them knows that roll-ups lack them."""
-        if self._late is None or not (notes := self._late.take(metric, time_ms)):
-            return
-        is_written = False
+        with self._late_notes([times]) as notes:
+            if notes:
+                self._writer.insert_arrow("rollup_late", late_rows(notes, is_rolled=False))
+
+    @contextlib.contextmanager
+    def _late_notes(self, times: Sequence[tuple[UInt32s, Int64s]]) -> Iterator[list[Late]]:
+        """Notes of samples that came late; taken again if they cannot be written."""
+        late = self._late
+        notes = [note for each in times for note in late.take(*each)] if late else []
+        is_written = not notes
         try:
-            self._writer.insert_arrow("rollup_late", late_rows(notes, is_rolled=False))
+            yield notes
             is_written = True
         finally:
-            if not is_written:
-                self._late.forget()
+            if late and not is_written:
+                late.forget()
 
     def execute(self, sql: str, parameters: Mapping[str, Any], settings: Mapping[str, str]) -> None:
         """A statement that fills one table from others, while inserts go on. Blocks."""
         own = ", ".join(f"{name} = '{value}'" for name, value in settings.items())
         with self._reader() as client, store_errors("statement"):
-            client.command(f"{sql} SETTINGS {own}", parameters=dict(parameters))
+            client.command(f"{sql} SETTINGS {own}", dict(parameters))
 
     def query(
         self,
@@ -562,7 +584,7 @@ class Store:
             sql += " SETTINGS " + ", ".join(f"{name} = '{value}'" for name, value in own.items())
         try:
             with self._reader() as client, store_errors("query"):
-                answer: pa.Table = client.query_arrow(sql, parameters=dict(parameters or {}))
+                answer: pa.Table = client.query_arrow(sql, dict(parameters or {}))
                 return answer
         except StoreError as error:
             if is_damage(error):
@@ -605,7 +627,7 @@ class Store:
             )
 
     @contextlib.contextmanager
-    def _reader(self) -> Iterator[Client]:
+    def _reader(self) -> Iterator[Client | OwnerClient]:
         """Not used after a failure: chDB puts what the failed query had before the next answer."""
         try:
             client = self._readers.get(timeout=READER_WAIT_SECONDS)
@@ -614,13 +636,18 @@ class Store:
             raise StoreBusy(msg) from None
         usable = None
         try:
-            client = client or self._connect(self._read_settings)
+            client = client or self._open_reader()
             yield client
             usable = client
         finally:
             if usable is None and client is not None:
                 client.close()
             self._readers.put(usable)
+
+    def _open_reader(self) -> Client | OwnerClient:
+        if self.url.socket:
+            return OwnerClient(Path(self.url.socket), self._read_settings)
+        return self._connect(self._read_settings)
 
     def ping(self) -> None:
         self.query("SELECT 1")
@@ -629,6 +656,8 @@ class Store:
         with self._write_lock:
             if self._connected is not None:
                 self._connected.close()
+            if self._owner is not None:
+                self._owner.close()
         with self._stop_lock:
             if self._stopper is not None:
                 self._stopper.close()
@@ -665,26 +694,6 @@ def store_errors(doing: str) -> Iterator[None]:
         found = ENGINE_CODE.search(line)
         is_busy = found is not None and int(found[1]) == BUSY_CODE
         raise (StoreBusy if is_busy else StoreError)(f"{doing}: {away or line[:500]}") from error
-
-
-def record_places(rows: pa.Table) -> tuple[Ints, Ints]:
-    """Times (ns) and groups of the records of collectives."""
-    names = rows["communicator"].unify_dictionaries().combine_chunks()
-    if isinstance(names, pa.ChunkedArray):  # no rows, or one chunk: pyarrow returns either
-        names = names.chunk(0) if names.num_chunks else pa.array([], pa.string())
-    if not isinstance(names, pa.DictionaryArray):
-        names = names.dictionary_encode()
-    found = [group_of(str(name)) for name in names.dictionary.to_pylist()]
-    groups = np.array(found, np.int64)[names.indices.to_numpy(zero_copy_only=False)]
-    return rows["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy(), groups
-
-
-def headers_of(note: Note) -> dict[str, str]:
-    """For the process that owns the store; none: all that is kept of the table is of no use."""
-    packed = msgspec.msgpack.encode(note)
-    if not (note.names or note.stretches) or len(packed) > INSERT_NOTE_BYTES_MAX:
-        return {}
-    return {NOTE_HEADER: b64encode(packed).decode()}
 
 
 def _discard(_: object) -> None:

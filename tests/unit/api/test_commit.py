@@ -1,9 +1,10 @@
 """Group commit: no writer gets success before the insert, and no writer waits for ever."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -49,10 +50,14 @@ class MemoryStore:
         self.inserts: list[tuple[str, int]] = []
         self.before_insert: Callable[[str], None] = lambda _: None
         self.is_there = True
+        self.is_owned_elsewhere = False
 
     def ping(self) -> None:
         if not self.is_there:
             raise StoreError("gone")
+
+    def together(self) -> contextlib.AbstractContextManager[Self]:
+        return contextlib.nullcontext(self)
 
     def insert_samples(self, samples: SampleColumns) -> None:
         self.before_insert("samples")
