@@ -1,8 +1,7 @@
 """What perftest's programs print: `ib_write_bw` and `ib_send_lat`, with `--report_gbits`.
 
-The tables are those of perftest 4.5 (Debian 12's 4.5+0.17), whose heads have not changed since 3.0:
-a row is read by the columns that its head names, so that columns which a later version adds at the
-end are passed over. Pure.
+The tables are those of perftest 4.5 (Debian 12's 4.5+0.17): a row is read by the columns that its
+head names, so that columns which a later version adds at the end are passed over. Pure.
 """
 
 from __future__ import annotations
