@@ -49,6 +49,7 @@ from alerts.signals.late import (
 from alerts.signals.replay import cost_of, labels_of, seen_last, waits_in
 from alerts.signals.what_if import cost_by_play, what_if
 from alerts.window.columns import Flags, Floats, Ints
+from alerts.window.messages import is_pairwise
 from alerts.window.model import JobWindow, Window
 from alerts.window.statistics import median_known
 from collector.contract.figures import duration
@@ -343,10 +344,11 @@ def is_waited_for(
     """Whether peers would have gone on earlier without all who are late.
 
     Ranks with much to do take turns to be the last. Of those the one that is late in most steps
-    looks slow, and where others come hardly earlier than it the job loses nothing by it. Ranks of
-    pipelines wait for messages: see `is_felt`.
+    looks slow, and where others come hardly earlier than it the job loses nothing by it. Ranks that
+    send each other messages wait in those, and then come late to a collective together: of
+    pipelines see `is_felt`.
     """
-    if (own.pipeline[one.rows] >= 0).any():
+    if is_pairwise(own.rows.records).any():
         return True
     late = np.logical_or.reduce([rows_of(own, each) for each in suspects])
     if not waits_in(own, late, one.stretch).has_both.any():
