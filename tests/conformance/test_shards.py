@@ -286,9 +286,11 @@ NOT_ASKED = {
     "api.data.store.rollups",  # on several shards there are none
     "api.data.store.shards",  # `migrate-store` asks the embedded store that it empties
     "api.data.store.store",  # the last minutes in memory, of an embedded store
+    "api.fabric.probe_targets",  # series by their own numbers, where the mesh of probes is on
     "api.jobs.correlate.captured",  # where agents sent what they captured
     "api.jobs.correlate.wanted",  # a plain list of series, where steps of one job are compared
     "api.jobs.correlate.join",  # its words, by which another module asks
+    "api.jobs.tenants",  # series of one device, where agents tell who has it alone
     "api.promql.ahead",  # of an embedded store
     "api.oncall.evaluate.series",  # where a process judges after another
     "api.promql.aliases",  # its words, by which another module asks
