@@ -105,7 +105,7 @@ def make_base() -> None:
     call("debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(root))
     for folder in UNUSED:
         for found in (root / folder).iterdir():
-            shutil.rmtree(found) if found.is_dir() else found.unlink()
+            found.unlink() if found.is_symlink() or not found.is_dir() else shutil.rmtree(found)
     (root / "usr/bin/python").symlink_to("python3")
     call("buildah", "config", "--env", f"PATH={PATH}", container)
     call("buildah", "commit", "--quiet", "--format", "docker", "--rm", container, BASE)
