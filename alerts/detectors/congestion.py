@@ -37,6 +37,7 @@ from alerts.signals.ports import (
     carried,
     faces_switch,
     latest,
+    line_bytes,
     line_of,
     load,
     mean,
@@ -196,10 +197,6 @@ def behind(ports: Ports, row: int) -> list[str]:
     return sorted(
         {ports.host[one] for one in np.flatnonzero(on_switch & ~ports.is_switch).tolist()}
     )
-
-
-def line_bytes(ports: Ports, row: int) -> float:
-    return float(ports.rate_bits_per_second[row]) / 8
 
 
 def carries(window: Window, row: int, span: Span, words: str, before: float) -> list[Evidence]:

@@ -77,7 +77,7 @@ def shared_cable(window: Window, job: JobWindow, symptom: Finding) -> Finding | 
 
 
 def is_harmless(symptom: Finding) -> bool:
-    """Whether sharing a cable costs the job nothing, so that nobody has to do anything."""
+    """Whether sharing a cable costs the job nothing, so that no operator has to act."""
     return symptom.cost is not None and symptom.cost.lost_share < COST_LEAST
 
 

@@ -24,6 +24,7 @@ from alerts.signals.ports import (
     from_far,
     held_back,
     latest,
+    line_bytes,
     line_of,
     mean,
     means,
@@ -263,7 +264,7 @@ def inflow(window: Window, row: int, span: Span, seen: Seen) -> Inflow | None:
         *burst_evidence(window, row, span),
         *flow_evidence(window, int(window.ports.other_end[row]), span),
     ]  # fmt: skip
-    bytes_line = float(window.ports.rate_bits_per_second[row]) / 8
+    bytes_line = line_bytes(window.ports, row)
     own = traffic_of(window, window.ports.host[row], span, READ)
     is_own = own is not None and explains(own, foreign[row] * bytes_line, span)
     if own is not None:

@@ -125,6 +125,11 @@ def carried(ports: Ports) -> Floats:
     return np.where(np.isnan(best), arrived, best)
 
 
+def line_bytes(ports: Ports, row: int) -> float:
+    """Bytes a second that a port's line carries."""
+    return float(ports.rate_bits_per_second[row]) / 8
+
+
 def load(ports: Ports) -> Floats:
     """The share of its line that leaves each port, 0 to 1."""
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from alerts.signals.ports import Span, mean, percent, times_of
+from alerts.signals.ports import Span, line_bytes, mean, percent, times_of
 from alerts.signals.storage import READ, WRITE
 from alerts.window.columns import Floats
 from alerts.window.model import Window
@@ -24,7 +24,7 @@ MENTIONED_LEAST = 0.1
 """Of the port's line, from which on storage is worth a word beside what the port carries."""
 EXPLAINS = (0.7, 1.3)
 """Of the bytes that are to be explained. A mount's count lacks headers, and less than that leaves
-room for somebody else; more goes another way as well, so that it is open what came by this one."""
+room for other senders; more goes another way as well, so that it is open what came by this one."""
 CELLS_MIN = 2
 """Cells that must agree one by one: of one, chance may have made the amounts equal."""
 ALIKE_SHARE = 0.8
@@ -134,4 +134,4 @@ def storage_at(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> lis
     span = Span(first, min(ports.grid.cells - 1, last))
     if row is None or span.first > span.last:
         return []
-    return storage_beside(window, [nic.host], span, float(ports.rate_bits_per_second[row]) / 8)
+    return storage_beside(window, [nic.host], span, line_bytes(ports, row))

@@ -17,6 +17,7 @@ from api.data.ingest.columns import SampleColumns
 from api.data.ingest.commit import series_rows
 from api.data.ingest.series import NewSeries
 from api.data.store import owner as owners
+from api.data.store.frames import REPLY, Group, Rows, frame_of, read_whole
 from api.data.store.insert_log import InsertLog
 from api.data.store.owner import Owner, own_store
 from api.data.store.store import Store, StoreBusy, StoreUrl
@@ -176,6 +177,22 @@ def test_what_is_past_a_bound_is_refused_by_name(
             store.stop("no such tag")  # nor does one stop another
         store.ping()
         store.close()
+
+
+@pytest.mark.parametrize("length", [-1, 4, 1 << 40])
+def test_a_frame_whose_tables_are_not_as_long_as_it_says_is_refused(
+    tmp_path: Path, length: int
+) -> None:
+    """Before a byte of them is read: a length of its own is no way past the bound."""
+    group = Group([Rows("samples", ["value"], "Native", b"", length)], {})
+    with owned(tmp_path) as (_, path), connect_unix(path, 10) as connected:
+        connected.settimeout(10)
+        connected.sendall(frame_of(group, rows_bytes=3) + b"123")
+        stream = connected.makefile("rb")
+        is_good, answered = REPLY.unpack(read_whole(stream, REPLY.size))
+        assert not is_good
+        assert b"a frame of 3 bytes has tables of" in read_whole(stream, answered)
+        assert stream.read(1) == b"", "nothing after it can be told apart"
 
 
 def test_connections_past_the_bound_are_closed_and_counted(

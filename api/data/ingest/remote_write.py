@@ -71,7 +71,7 @@ class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A decoded request; ``complaint`` describes the first refusal for the sender's log.
 
     ``blank`` samples are left out and not refused: the sender's exporter had no value for them, and
-    an answer of 400 would tell somebody to mend what is not broken.
+    an answer of 400 would have the sender's operator mend what is not broken.
     """
 
     write: Write

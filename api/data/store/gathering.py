@@ -5,9 +5,9 @@ part. Processes that take requests each gather what is sent to them for a second
 the same moment (`api.data.ingest.commit`); here their groups become one insert into each table, so
 that the store has no more of them than one process would make.
 
-Nobody is answered before all of it is written. Where an insert of several groups fails, each group
-is inserted alone: rows that the engine refuses fail their own group. Rows that are then written
-twice are recognised, as those of a request that was sent twice.
+No sender is answered before all of it is written. Where an insert of several groups fails, each
+group is inserted alone: rows that the engine refuses fail their own group. Rows that are then
+written twice are recognised, as those of a request that was sent twice.
 """
 
 from __future__ import annotations

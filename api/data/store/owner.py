@@ -258,6 +258,9 @@ class Handler(BaseHTTPRequestHandler):
         head = HEAD.decode(read_whole(self.rfile, head_bytes))
         if isinstance(head, Question):
             return head, []
+        lengths = [rows.length for rows in head.rows]
+        if min(lengths, default=0) < 0 or sum(lengths) != rows_bytes:
+            raise Refused(TOO_LARGE, f"a frame of {rows_bytes} bytes has tables of {lengths}")
         return head, [Part(rows, read_whole(self.rfile, rows.length)) for rows in head.rows]
 
     def do_GET(self) -> None:
