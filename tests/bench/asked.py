@@ -30,11 +30,11 @@ from api.data.store.store import Store
 from api.promql.fetch import Reader
 from dashboards.grafana.boards import discover
 from dashboards.grafana.substitute import substituted
-from tests.bench import views
+from tests.bench import shown, views
 from tests.bench.held import HOST, Stand, held, name_of
 from tests.bench.live import JOB, LOOKED_SECONDS
 from tests.bench.processes import say
-from tests.bench.report import OUTPUT, Table, number
+from tests.bench.report import OUTPUT, BenchError, Table, number
 from tests.oracles.grafana_ask import Span
 from tests.stands.browser import chromium
 
@@ -138,8 +138,10 @@ def open_views(stand: Stand, chosen: Collection[str]) -> dict[str, View]:
             if chosen and name not in chosen:
                 continue
             with metered() as meter:
-                one = views.load(browser, stand.url, address, now_s=stand.clock())
+                one = shown.load(browser, stand.url, address, now_s=stand.clock())
                 cost = meter.cost(sum(each.size for each in one.answers))
+            if one.first is None or one.complete is None:
+                raise BenchError(f"{name} does not end; it awaits {', '.join(one.waits)}")
             asked = [each.url for each in one.answers if each.path.startswith(ASKED)]
             found[name] = View(cost, one.first * 1000, one.complete * 1000, asked)
             say(f"asked: {name}: {cost.cpu_ms:.0f} ms of CPU")
@@ -160,7 +162,7 @@ def target_of(url: str, later_s: float) -> str:
     """Path and parameters of a request, asked so much later."""
     parts = urlsplit(url)
     moved = [
-        (name, moved_by(value, later_s) if name in views.TIMES else value)
+        (name, moved_by(value, later_s) if name in shown.TIMES else value)
         for name, value in parse_qsl(parts.query)
     ]
     return f"{parts.path}?{urlencode(moved)}"
@@ -316,7 +318,7 @@ def measure_views(
 
 def question_of(url: str) -> str:
     parts = urlsplit(url)
-    asked = [(name, value) for name, value in parse_qsl(parts.query) if name not in views.TIMES]
+    asked = [(name, value) for name, value in parse_qsl(parts.query) if name not in shown.TIMES]
     text = "&".join(f"{name}={value}" for name, value in asked)
     digest = hashlib.blake2b(text.encode(), digest_size=3).hexdigest()
     return f"{parts.path} {digest} {text}"

@@ -11,9 +11,10 @@ import datetime as dt
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from api.http.context import Context
@@ -110,15 +111,24 @@ class Clock:
 class Stand:
     """A service over a filled store, whose time goes on tick by tick."""
 
-    def __init__(self, service: RoundByRound, hosts: int, clock: Clock, start_ms: int) -> None:
-        self.service, self.hosts, self.clock = service, hosts, clock
-        self.start_ms = start_ms
+    def __init__(
+        self,
+        service: RoundByRound,
+        file: Callable[[], Path],
+        clock: Clock,
+        start_ms: int,
+        read_ticks: int = READ_TICKS,
+    ) -> None:
+        """``file``: the recording of the cluster, asked for when it is played."""
+        self.service, self.clock = service, clock
+        self.start_ms, self.read_ticks = start_ms, read_ticks
+        self._file = file
         self.tick = 0
         self.watch = JobWatch(service.service.store, service.service.inventory)
 
     @cached_property
     def recording(self) -> Recording:
-        return Recording(recorded(self.hosts, GPUS, JOB_HOSTS))
+        return Recording(self._file())
 
     @property
     def parts(self) -> Context:
@@ -133,7 +143,7 @@ class Stand:
         for _ in range(ticks):
             cycle, tick = divmod(self.tick, CYCLE_TICKS)
             self.clock.seconds = self.start_ms / 1000 + (self.tick + 1) * TICK_SECONDS
-            for body in self.recording.played(cycle, tick, self.start_ms, READ_TICKS):
+            for body in self.recording.played(cycle, tick, self.start_ms, self.read_ticks):
                 answer = self.service.client.post("/v1/ingest", content=body, headers=HEADERS)
                 assert answer.status_code == 200, answer.text
             self.tick += 1
@@ -179,8 +189,8 @@ class Stand:
         )
         Teller(self.parts.inventory, self.service.service.store).say(now_ns, verdict)
 
-    def fill(self) -> None:
-        """Half an hour: one minute that is sent, and what the store makes of it."""
+    def fill(self, cycles: int = CYCLES) -> None:
+        """So many minutes: one that is sent, and what the store makes of it."""
         self.play(CYCLE_TICKS)
         self.look()
         first_ms, end_ms = self.start_ms - 60_000, self.start_ms + CYCLE_MS
@@ -198,15 +208,18 @@ class Stand:
         self.roll(end_ms / 1000 + DELAY_SECONDS)
         self.service.part("roll", RollTask)._rolled_s = None
         self._command(GROWN, given)
-        for cycle in range(1, CYCLES, CYCLES_AT_ONCE):
-            say(f"held: minute {cycle + 1} of {CYCLES}")
-            end = min(CYCLES, cycle + CYCLES_AT_ONCE)
+        for cycle in range(1, cycles, CYCLES_AT_ONCE):
+            say(f"held: minute {cycle + 1} of {cycles}")
+            end = min(cycles, cycle + CYCLES_AT_ONCE)
             self._command(MORE_SAMPLES, {**given, "from_cycle": cycle, "to_cycle": end})
             begin = max(2, cycle)
             self._command(MORE_COLLECTIVES, {**given, "from_cycle": begin, "to_cycle": end})
         self._command("DROP TABLE bench_grown", {})
-        self.tick = CYCLES * CYCLE_TICKS
+        self.tick = cycles * CYCLE_TICKS
         self.clock.seconds = self.start_ms / 1000 + self.tick * TICK_SECONDS
+
+    def finish(self) -> None:
+        """What views need beside half an hour: now at a moment of theirs, and an incident."""
         # Until the page's questions, which end at a multiple of 30 s, end at now.
         while self.clock() % (NEXT_TICKS * TICK_SECONDS):
             self.play(1)
@@ -247,10 +260,11 @@ def held(hosts: int, times: int = 1) -> Iterator[Stand]:
     start_ms = known["start_ms"] if known else int(time.time()) // 60 * 60_000 - CYCLES * CYCLE_MS
     clock = Clock(start_ms / 1000 + (known["tick"] if known else 0) * TICK_SECONDS)
     with round_by_round(folder, clock=clock) as service:
-        stand = Stand(service, hosts, clock, start_ms)
+        stand = Stand(service, lambda: recorded(hosts, GPUS, JOB_HOSTS), clock, start_ms)
         if known is None:
             say(f"held: filling a store with {CYCLES} minutes of {hosts} hosts")
             stand.fill()
+            stand.finish()
             if times > 1:
                 stand.multiply(times)
         else:

@@ -29,9 +29,10 @@ from collector.contract import wire
 from collector.contract.identity import METRIC_LABEL
 from collector.contract.model import Event
 from tests.bench.load import Request, Template, http_post
-from tests.bench.player import Played
+from tests.bench.player import Part, Played
 from tests.bench.processes import Program, fabricscope, free_port, run_program, say
 from tests.bench.recording import (
+    CYCLE_MS,
     CYCLE_TICKS,
     GPUS,
     JOB_HOSTS_MAX,
@@ -289,6 +290,10 @@ class Player:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def await_live(self) -> None:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -304,19 +309,17 @@ class Player:
 
 
 @contextmanager
-def playing(
-    file: Path, port: int, seconds: float, past: int, *, read_ticks: int = 1
-) -> Iterator[Player]:
-    words = [
-        sys.executable,
-        "-m",
-        "tests.bench.player",
-        str(file),
-        str(port),
-        str(seconds),
-        str(past),
-        str(read_ticks),
-    ]
+def playing(file: Path, port: int, seconds: float, past: int) -> Iterator[Player]:
+    """So many minutes of past, and then the recording in real time."""
+    part = Part(start_ms=int(time.time() * 1000) - past * CYCLE_MS)
+    with playing_part(file, port, seconds, part) as player:
+        yield player
+
+
+@contextmanager
+def playing_part(file: Path, port: int, seconds: float, part: Part) -> Iterator[Player]:
+    numbers = (port, seconds, part.start_ms, part.first, part.read_ticks)
+    words = [sys.executable, "-m", "tests.bench.player", str(file), *map(str, numbers)]
     with subprocess.Popen(
         words, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:

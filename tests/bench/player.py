@@ -1,7 +1,8 @@
 """Plays a recording to a service.
 
-`python -m tests.bench.player FILE PORT SECONDS PAST_CYCLES READ_TICKS`. A process of
-its own, whose CPU time is not the bench's. First so many minutes of past go out as fast as they are
+`python -m tests.bench.player FILE PORT SECONDS START_MS FIRST READ_TICKS`. A process of
+its own, whose CPU time is not the bench's. ``START_MS`` is when the recording's first tick was, and
+``FIRST`` the number of the tick to begin with. What is past by now goes out as fast as it is
 taken; then it prints a line `live`, and each tick's batches are spread over the
 tick, in real time, as agents do it. At the end, or when standard input ends, it prints what became
 of them as JSON.
@@ -19,7 +20,7 @@ import msgspec
 
 from collector.contract.wire import CONTENT_TYPE
 from tests.bench.load import http_post
-from tests.bench.recording import CYCLE_MS, CYCLE_TICKS, TICK_SECONDS, Recording
+from tests.bench.recording import CYCLE_TICKS, TICK_SECONDS, Recording
 from tests.bench.report import BenchError, quantile
 from tests.bench.sender import Connection, is_retried, is_success
 
@@ -84,19 +85,27 @@ def heed_the_end(ends: threading.Event) -> None:
     ends.set()
 
 
-def play(recording: Recording, port: int, seconds: float, past: int, read_ticks: int) -> Played:
+class Part(msgspec.Struct, frozen=True):
+    """Which ticks are played, and when they are due."""
+
+    start_ms: int
+    first: int = 0
+    read_ticks: int = 1
+
+
+def play(recording: Recording, port: int, seconds: float, part: Part) -> Played:
     ends = threading.Event()
     threading.Thread(target=heed_the_end, args=(ends,), daemon=True).start()
     workers = [Worker(port) for _ in range(min(recording.agents, WORKERS_MAX))]
     for worker in workers:
         worker.start()
-    start_ms = int(time.time() * 1000) - past * CYCLE_MS
-    begun = time.monotonic() - past * CYCLE_MS / 1000
+    ago = time.time() - part.start_ms / 1000
+    begun = time.monotonic() - ago
     live_cpu, late = 0.0, 0.0
-    ticks = past * CYCLE_TICKS + round(seconds / TICK_SECONDS)
-    for number in range(ticks):
+    now = max(part.first, round(ago / TICK_SECONDS))
+    for number in range(part.first, now + round(seconds / TICK_SECONDS)):
         cycle, tick = divmod(number, CYCLE_TICKS)
-        if number == past * CYCLE_TICKS:
+        if number == now:
             drain(workers)
             live_cpu = time.process_time()
             for worker in workers:
@@ -105,7 +114,8 @@ def play(recording: Recording, port: int, seconds: float, past: int, read_ticks:
         if ends.is_set():
             break
         due = begun + number * TICK_SECONDS
-        for place, body in enumerate(recording.played(cycle, tick, start_ms, read_ticks)):
+        bodies = recording.played(cycle, tick, part.start_ms, part.read_ticks)
+        for place, body in enumerate(bodies):
             share = place / max(1, recording.agents)
             time.sleep(max(0.0, due + share * TICK_SECONDS - time.monotonic()))
             workers[place % len(workers)].bodies.put(body)
@@ -141,9 +151,10 @@ def summed(workers: list[Worker], late: float, cpu: float) -> Played:
 
 
 def main(words: list[str]) -> int:
-    file, port, seconds, past, read_ticks = words
+    file, port, seconds, start_ms, first, read_ticks = words
     recording = Recording(Path(file))
-    played = play(recording, int(port), float(seconds), int(past), int(read_ticks))
+    part = Part(int(start_ms), int(first), int(read_ticks))
+    played = play(recording, int(port), float(seconds), part)
     print(msgspec.json.encode(played).decode(), flush=True)
     return 0
 

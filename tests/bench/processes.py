@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,43 @@ BLOCK_BYTES = 512
 """The unit of st_blocks, whatever the file system's own is."""
 
 
+def cpu_seconds_of(pid: int) -> float:
+    """User and system time of a process so far.
+
+    The kernel's CPU clock of the process: what /proc/PID/stat shows in steps of 10 ms, in
+    nanoseconds. Its number is made from the process id as clock_getcpuclockid(3) does.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def tree_of(root: int, without: Collection[int] = ()) -> list[int]:
+    """The processes below one, without some and what is below these."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(folder.name))
+    found, queue = [], [root]
+    while queue:
+        below = [pid for pid in children.get(queue.pop(), ()) if pid not in without]
+        found += below
+        queue += below
+    return found
+
+
+def tree_cpu_seconds(root: int, without: Collection[int] = ()) -> float:
+    """The CPU time of the processes below one, also of those that have ended and were waited for.
+
+    Without the root's own. In steps of 10 ms.
+    """
+    ticks = 0
+    for pid in tree_of(root, without):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(int(field) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class Program:
     """A running program and what it costs."""
 
@@ -50,12 +87,8 @@ class Program:
         return self._process.pid
 
     def cpu_seconds(self) -> float:
-        """User and system time so far, of all threads, also those that have ended.
-
-        The kernel's CPU clock of the process: what /proc/PID/stat shows in steps of 10 ms, in
-        nanoseconds. Its number is made from the process id as clock_getcpuclockid(3) does.
-        """
-        return time.clock_gettime((~self.pid << 3) | 2)
+        """User and system time so far, of all threads, also those that have ended."""
+        return cpu_seconds_of(self.pid)
 
     def _status_kib(self, field: str) -> int:
         text = Path(f"/proc/{self.pid}/status").read_text()

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,8 @@ SEED = 24
 COUNTER_SUFFIXES = ("_total", "_count", "_sum", "_bucket")
 START_MS = 1_800_000_000_000
 TIMES = frozenset({"time_ns", "entry_ns", "exit_ns", "enqueue_ns"})
+
+NO_SERIES = msgspec.Raw(msgspec.msgpack.encode([]))
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -96,20 +99,25 @@ def record(hosts: int, file: Path, gpus: int = GPUS, job_hosts: int = JOB_HOSTS_
         Moment([wire.decompress_bounded(body) for body in reporter.batches(snapshot)])
         for snapshot in simulation.run()
     ]
-    file.write_bytes(msgspec.msgpack.encode(moments))
+    # Each by itself, so that one moment at a time is unpacked. Tables repeat in each.
+    packed = [bytes(cramjam.zstd.compress(msgspec.msgpack.encode(each))) for each in moments]
+    file.write_bytes(msgspec.msgpack.encode(packed))
+
+
+def moments_of(file: Path) -> Iterator[Moment]:
+    decoder = msgspec.msgpack.Decoder(Moment)
+    for packed in msgspec.msgpack.decode(file.read_bytes(), type=list[bytes]):
+        yield decoder.decode(bytes(cramjam.zstd.decompress(packed)))
 
 
 class Recording:
     """A recorded cycle in memory. For one thread."""
 
     def __init__(self, file: Path) -> None:
-        moments = msgspec.msgpack.decode(file.read_bytes(), type=list[Moment])
-        decoder = msgspec.msgpack.Decoder(wire.Batch)
-        ticks = [[decoder.decode(packed) for packed in each.batches] for each in moments]
+        ticks = self._unpacked(file)
         first, end = WARM_TICKS, WARM_TICKS + CYCLE_TICKS
         self._warm = [batch for tick in ticks[:first] for batch in tick]
         self._ticks = ticks[first:end]
-        self._share_columns()
         self._growth = growth_of(self._ticks, ticks[end])
         self._numbers = numbers_of(self._ticks)
         self.samples_per_cycle = sum(batch.sample_count for tick in self._ticks for batch in tick)
@@ -118,18 +126,24 @@ class Recording:
         )
         self.agents = len({batch.agent for tick in self._ticks for batch in tick})
 
-    def _share_columns(self) -> None:
-        """An agent's tables are the same in every tick: hold each once."""
+    @staticmethod
+    def _unpacked(file: Path) -> list[list[wire.Batch]]:
+        """The ticks. An agent's tables are the same in every one: each is held once."""
+        decoder = msgspec.msgpack.Decoder(wire.Batch)
         known: dict[bytes, Any] = {}
-        for tick in self._ticks:
-            tick[:] = [
-                msgspec.structs.replace(
-                    batch,
-                    series=known.setdefault(bytes(batch.series), batch.series),
-                    index=known.setdefault(batch.index, batch.index),
-                )
-                for batch in tick
-            ]
+
+        def shared(batch: wire.Batch) -> wire.Batch:
+            table = bytes(batch.series)
+            return msgspec.structs.replace(
+                batch,
+                series=known.setdefault(table, msgspec.Raw(table)),
+                index=known.setdefault(batch.index, batch.index),
+            )
+
+        return [
+            [shared(decoder.decode(packed)) for packed in moment.batches]
+            for moment in moments_of(file)
+        ]
 
     @property
     def series(self) -> int:
@@ -207,7 +221,7 @@ class Recording:
 
 def without_samples(batch: wire.Batch) -> wire.Batch:
     """Only the events and the records of a batch."""
-    return msgspec.structs.replace(batch, index=b"", time_ms=b"", value=b"")
+    return msgspec.structs.replace(batch, series=NO_SERIES, index=b"", time_ms=b"", value=b"")
 
 
 def without_rows(batch: wire.Batch) -> wire.Batch:

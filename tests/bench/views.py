@@ -1,35 +1,66 @@
-"""Every view of the built-in page in Chromium, on a live cluster of 256 hosts: when it is there.
+"""Every view of the built-in page in Chromium, on a live cluster: when it is there, and who paid.
 
-The service runs as in production and a recorded cluster is played to it (`tests.bench.live`). The
-machine that measures also runs the service, the player and the browser; so beside the seconds stand
-how many times an empty page's they are, and what each answer took. Two cores do not take 2,048 GPUs
-every five seconds: hosts have two GPUs and NICs here, and agents read their counters every 30 s.
+`python -m tests.bench.views [HOSTS] [--gpus N] [--browser FILE] [--views NAME …]`.
+A store is filled with half an hour of a recorded cluster (`tests.bench.held`), the service runs on
+it as in production, and the recording goes on in real time (`tests.bench.player`): nothing is
+simulated meanwhile. Service, player and browser share the machine, so beside the seconds stands the
+CPU time that each took until the view was complete, and what the service took in as long a time
+with no page open. Each view has a limit; one that does not end is a row that says what it awaits.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import shutil
+import signal
 import statistics
+import sys
 import time
-from urllib.parse import parse_qsl, quote, urlsplit
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
-from playwright.sync_api import Browser
 
-from tests.bench.live import JOB, host_of, playing, recorded, time_to_verdict
-from tests.bench.player import Played
-from tests.bench.processes import Program, fabricscope, free_port, run_program, say
-from tests.bench.report import OUTPUT, Bar, BenchError, Result, Table, number
-from tests.stands.browser import STREAM, chromium, watched
+from tests.bench.held import HOST, Clock, Stand
+from tests.bench.live import JOB, Player, playing_part, recorded
+from tests.bench.player import Part, Played
+from tests.bench.processes import (
+    Program,
+    cpu_seconds_of,
+    fabricscope,
+    free_port,
+    run_program,
+    say,
+    tree_cpu_seconds,
+    tree_of,
+)
+from tests.bench.recording import CYCLE_MS, JOB_HOSTS_MAX, TICK_SECONDS, record
+from tests.bench.report import OUTPUT, Bar, BenchError, Result, Table, number, save, show
+from tests.bench.shown import Answer, Load, Loader, loader
+from tests.stands.round_by_round import round_by_round
 from tests.tools import peers
 from tests.tools.setup_page import PAGE
 
 HOSTS, QUICK_HOSTS = 256, 16
 GPUS = 2
-SETTLE_SECONDS, QUICK_SETTLE_SECONDS = 120.0, 30.0
-"""The store has as much of the half hour that views show."""
-PLAYED_SECONDS_MAX = 3_600.0
-READ_TICKS = 6
+"""Two cores do not take 2,048 GPUs every five seconds."""
+READ_SECONDS = 30.0
+"""How often agents read their counters here; records of jobs are whole."""
+MINUTES, QUICK_MINUTES = 31, 3
+"""Of the past: the half hour that views show, and what it looks back."""
 LOADS, QUICK_LOADS = 2, 1
+LIMIT_SECONDS = 30.0
+"""For one load of one view: far past its budget, and a bench of 16 views ends in minutes."""
+SETTLE_SECONDS = 45.0
+"""Until the service has read its last minutes back and its windows are full."""
+IDLE_SECONDS, QUICK_IDLE_SECONDS = 30.0, 10.0
+"""With no page open: several rounds of verdicts and of rules."""
+AFTER_SECONDS = 1.0
+"""Between two views: the service notices that a page is gone."""
+PLAYED_SECONDS_MAX = 3_600.0
 
 EMPTY = "an empty page"
 EXPLORED = "sum by (host) (rate(fabric_port_transmit_bytes_total[1m]))"
@@ -54,171 +85,205 @@ VIEWS: dict[str, str] = {
 
 FIRST_SECONDS_BAR, COMPLETE_SECONDS_BAR = 1.0, 2.5
 SLOW_ANSWERS_SHOWN = 15
-TIMES = frozenset({"from", "to", "start", "end", "time", "at"})
-"""Parameters of questions that move with the clock."""
-
-NOTE_WHAT_IS_SHOWN = """() => {
-    const seen = window.shown = { first: null, complete: null, busy: 0 };
-    const awaited = new Set();
-    const look = () => {
-        const main = document.querySelector("main");
-        if (!main) return;
-        const waits = new Set([...main.querySelectorAll(".state.loading")]
-            .map(one => one.innerText.split("\\u2026")[0])
-            .filter(text => !text.includes("the view")));
-        const isCodeAwaited = main.innerText.includes("Asking for the view");
-        const hasAnswer = [...awaited].some(text => !waits.has(text));
-        for (const text of waits) awaited.add(text);
-        if (isCodeAwaited) return;
-        if (seen.first === null && (hasAnswer || waits.size === 0)) seen.first = performance.now();
-        if (waits.size > 0) seen.complete = null;
-        else seen.complete ??= performance.now();
-    };
-    new MutationObserver(look).observe(document, { childList: true, subtree: true });
-    new PerformanceObserver(list => {
-        for (const one of list.getEntries()) seen.busy += one.duration;
-    }).observe({ type: "longtask", buffered: true });
-}"""
-"""First content: the first of the view's parts that had to wait shows its answer. Complete: no part
-waits any more."""
-
-STOP_THE_CLOCK = """nowMs => {
-    const Real = Date;
-    window.Date = class extends Real {
-        constructor(...words) { words.length ? super(...words) : super(nowMs); }
-        static now() { return nowMs; }
-    };
-}"""
-
-ANSWERS_SO_FAR = """() => performance.getEntriesByType("resource").map(one => ({
-    url: one.name, began: one.startTime, ended: one.responseEnd,
-    waited: one.responseStart - one.requestStart,
-    packed: one.encodedBodySize, size: one.decodedBodySize,
-}))"""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """One answer that a view waited for; times in ms since the address was given."""
+class Plan(msgspec.Struct, frozen=True):
+    """What is measured, and how long."""
 
-    url: str
-    began: float
-    ended: float
-    waited: float
-    """Until its first byte: the service's time, and its queue."""
-    packed: int
-    size: int
+    hosts: int
+    gpus: int = GPUS
+    minutes: int = MINUTES
+    loads: int = LOADS
+    limit: float = LIMIT_SECONDS
+    settle: float = SETTLE_SECONDS
+    idle: float = IDLE_SECONDS
+    read_seconds: float = READ_SECONDS
+    views: tuple[str, ...] = ()
+    """None: all."""
+    browser: Path | None = None
+    recording: Path | None = None
+    """Made where there is none; None: one that is made anew for each version of the simulator."""
 
     @property
-    def path(self) -> str:
-        return urlsplit(self.url).path
+    def read_ticks(self) -> int:
+        return max(1, round(self.read_seconds / TICK_SECONDS))
 
-    @property
-    def question(self) -> str:
-        """What was asked, without when: the page's pulse asks the same again."""
-        parts = urlsplit(self.url)
-        asked = [f"{name}={value}" for name, value in parse_qsl(parts.query) if name not in TIMES]
-        return f"{parts.path}?{'&'.join(asked)}" if asked else parts.path
+    def recorded(self) -> Path:
+        if self.recording is None:
+            return recorded(self.hosts, self.gpus)
+        if not self.recording.exists():
+            say(f"views: recording a minute of {self.hosts} hosts into {self.recording}")
+            record(self.hosts, self.recording, self.gpus, JOB_HOSTS_MAX)
+        return self.recording
 
 
-class Load(msgspec.Struct, frozen=True):
-    """One load of a view with an empty cache."""
+QUICK = Plan(
+    hosts=QUICK_HOSTS, minutes=QUICK_MINUTES, loads=QUICK_LOADS, settle=5.0, idle=QUICK_IDLE_SECONDS
+)
 
-    first: float
-    complete: float
-    """Seconds until nothing waits and the last answer has come."""
-    busy: float
-    """Seconds in which the page's thread was held for 50 ms and more."""
-    answers: list[Answer]
 
-    @property
-    def packed(self) -> int:
-        return sum(one.packed for one in self.answers)
+class Cost(msgspec.Struct, frozen=True):
+    """CPU-seconds in a stretch of time."""
 
-    @property
-    def slowest(self) -> Answer:
-        return max(self.answers, key=lambda one: one.ended - one.began)
+    seconds: float
+    service: float
+    browser: float
+    player: float
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One load, and what it cost."""
+
+    load: Load
+    cost: Cost
+
+
+class Meters:
+    """The CPU clocks of the service, the player and the browser: all that is left below this."""
+
+    def __init__(self, service: int, player: int) -> None:
+        self._service, self._player = service, player
+
+    def end_browser(self) -> None:
+        """Kill it; what steers it is this process's own child, and stays."""
+        for pid in tree_of(os.getpid(), {self._service, self._player}):
+            if parent_of(pid) != os.getpid():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def now(self) -> Cost:
+        return Cost(
+            seconds=time.monotonic(),
+            service=cpu_seconds_of(self._service),
+            browser=tree_cpu_seconds(os.getpid(), {self._service, self._player}),
+            player=cpu_seconds_of(self._player),
+        )
+
+    def since(self, before: Cost) -> Cost:
+        now = self.now()
+        return Cost(
+            seconds=now.seconds - before.seconds,
+            service=now.service - before.service,
+            browser=now.browser - before.browser,
+            player=now.player - before.player,
+        )
+
+
+def parent_of(pid: int) -> int:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def run(*, is_quick: bool, rounds: int) -> Result:
     del rounds  # each view is loaded several times
-    if peers.find("chromium") is None or not (PAGE / "index.html").is_file():
-        raise BenchError("it needs chromium (make peers-system) and the built page (make page)")
-    hosts = QUICK_HOSTS if is_quick else HOSTS
-    file, port, folder = recorded(hosts, GPUS), free_port(), OUTPUT / "work" / f"views-{hosts}"
+    return measured(QUICK if is_quick else Plan(hosts=HOSTS), is_quick=is_quick)
+
+
+def measured(plan: Plan, *, is_quick: bool = False) -> Result:
+    if plan.browser is None and peers.find("chromium") is None:
+        raise BenchError("it needs chromium (make peers-system), or another one by --browser")
+    if not (PAGE / "index.html").is_file():
+        raise BenchError("it needs the built page (make page)")
+    folder, port = OUTPUT / "work" / f"views-{plan.hosts}", free_port()
+    shutil.rmtree(folder, ignore_errors=True)
+    file = plan.recorded()
+    part = fill(folder, file, plan)
     command = [fabricscope(), "serve", "--data", str(folder), "--listen", f"127.0.0.1:{port}"]
-    with (
-        run_program("views", command, folder, port) as service,
-        chromium() as browser,
-    ):
+    with run_program("views", command, folder, port) as service:
         service.wait_until_ready("/readyz")
-        with playing(file, port, PLAYED_SECONDS_MAX, 0, read_ticks=READ_TICKS) as player:
-            say(f"views: {hosts} hosts, settling")
-            time.sleep(QUICK_SETTLE_SECONDS if is_quick else SETTLE_SECONDS)
-            host = host_of(hosts, 0)
-            time_to_verdict(service, host)
-            cpu, began = service.cpu_seconds(), time.monotonic()
-            loads = measure(browser, service, host, QUICK_LOADS if is_quick else LOADS)
-            cores = (service.cpu_seconds() - cpu) / (time.monotonic() - began)
+        with playing_part(file, port, PLAYED_SECONDS_MAX, part) as player:
+            say(f"views: {plan.hosts} hosts, settling")
+            time.sleep(plan.settle)
+            idle, found = look(service, player, plan)
+            rss = service.rss_mib()
             played = player.end()
-    return result_of(hosts, loads, cores, played, is_quick=is_quick)
+    shutil.rmtree(folder, ignore_errors=True)
+    return result_of(plan, idle, found, note_of(idle, played, rss), is_quick=is_quick)
 
 
-def measure(browser: Browser, service: Program, host: str, times: int) -> dict[str, list[Load]]:
-    """Every view so many times, each time all of them: a slow minute spoils one load of each."""
-    found = service.get("/v1/incidents", host=host, limit="1").json()["items"]
-    incident = found[0]["id"] if found else ""
-    views = {name: where for name, where in VIEWS.items() if incident or "{incident}" not in where}
-    if not incident:
-        say(f"views: no incident names {host}, whose GPU fell off the bus; its view is left out")
-    loads: dict[str, list[Load]] = {name: [] for name in views}
-    for turn in range(times):
-        for name, address in views.items():
-            say(f"views: {name}, load {turn + 1}")
-            loads[name].append(
-                load(browser, service.url, address.format(incident=incident, host=host))
-            )
-    return loads
+def fill(folder: Path, file: Path, plan: Plan) -> Part:
+    """A store with the past of the cluster, until about now, and what is to be played after it."""
+    say(f"views: filling a store with {plan.minutes} minutes of {plan.hosts} hosts")
+    start_ms = int(time.time()) // 60 * 60_000 - plan.minutes * CYCLE_MS
+    clock = Clock(start_ms / 1000)
+    folder.mkdir(parents=True)
+    with round_by_round(folder, clock=clock) as service:
+        stand = Stand(service, lambda: file, clock, start_ms, plan.read_ticks)
+        stand.fill(plan.minutes)
+        stand.look()
+        stand.accuse()
+        return Part(start_ms, stand.tick, plan.read_ticks)
 
 
-def load(browser: Browser, url: str, address: str, *, now_s: float | None = None) -> Load:
-    """The view at this address, with an empty cache; ``now_s``: where the page's clock stands.
+def look(service: Program, player: Player, plan: Plan) -> tuple[Cost, dict[str, list[Measured]]]:
+    """What it costs with no page open, and every view so many times.
 
-    Playwright's own clock would also stop the one that measures.
+    Each time all of them: a slow minute spoils one load of each.
     """
-    with watched(browser, url) as seen:
-        if now_s is not None:
-            seen.page.add_init_script(f"({STOP_THE_CLOCK})({now_s * 1000})")
-        seen.page.add_init_script(f"({NOTE_WHAT_IS_SHOWN})()")
-        seen.open(address)
-        shown = seen.page.evaluate("() => window.shown")
-        answers = msgspec.convert(seen.page.evaluate(ANSWERS_SO_FAR), list[Answer])
-    waited: dict[str, Answer] = {}
-    # A part that waits again (the pulse asked for it) does so after the view was complete.
-    complete = shown["complete"] or max(one.ended for one in answers)
-    for one in sorted(answers, key=lambda one: one.began):
-        if one.began <= complete and one.path != STREAM:
-            waited.setdefault(one.question, one)
-    return Load(
-        first=shown["first"] / 1000,
-        complete=max([complete, *(one.ended for one in waited.values())]) / 1000,
-        busy=shown["busy"] / 1000,
-        answers=list(waited.values()),
-    )
+    meters = Meters(service.pid, player.pid)
+    views = chosen(service, plan.views)
+    found: dict[str, list[Measured]] = {name: [] for name in views}
+    before = meters.now()
+    time.sleep(plan.idle)
+    idle = meters.since(before)
+    with loader(plan.browser, meters.end_browser) as pages:
+        pages.load(service.url, VIEWS[EMPTY], plan.limit)  # a browser's first page is slow
+        for turn in range(plan.loads):
+            for name, address in views.items():
+                one = one_load(pages, service.url, address, plan.limit, meters)
+                found[name].append(one)
+                say(f"views: {name}, load {turn + 1}: {told(one.load.complete, plan.limit)}")
+                time.sleep(AFTER_SECONDS)
+    return idle, found
+
+
+def one_load(pages: Loader, url: str, address: str, limit: float, meters: Meters) -> Measured:
+    before = meters.now()
+    shown = pages.load(url, address, limit)
+    return Measured(shown, meters.since(before))
+
+
+def chosen(service: Program, names: Collection[str]) -> dict[str, str]:
+    """The views' addresses by name."""
+    found = service.get("/v1/incidents", host=HOST, limit="1").json()["items"]
+    if not found:
+        raise BenchError(f"no incident names {HOST}, which the filled store accuses")
+    views = {
+        name: address.format(incident=found[0]["id"], host=HOST) for name, address in VIEWS.items()
+    }
+    return {name: views[name] for name in VIEWS if not names or name in names}
 
 
 # Tables ------------------------------------------------------------------------------------------
 
 
-def middle(loads: list[Load]) -> Load:
-    """The load whose time until complete is the median."""
-    return sorted(loads, key=lambda one: one.complete)[len(loads) // 2]
+def told(seconds: float | None, limit: float) -> str:
+    return f"not in {limit:.0f} s" if seconds is None else f"{seconds:.2f} s"
+
+
+def value_of(seconds: float | None, limit: float) -> float:
+    """For medians and bars: what did not end took the limit at least."""
+    return limit if seconds is None else seconds
+
+
+def middle(loads: list[Measured], limit: float) -> Measured:
+    """The load whose time until complete is the median; of two the worse."""
+    return sorted(loads, key=lambda one: value_of(one.load.complete, limit))[len(loads) // 2]
+
+
+def first_of(loads: list[Measured], limit: float) -> float:
+    return statistics.median(value_of(one.load.first, limit) for one in loads)
 
 
 def result_of(
-    hosts: int, loads: dict[str, list[Load]], cores: float, played: Played, *, is_quick: bool
+    plan: Plan, idle: Cost, found: dict[str, list[Measured]], note: str, *, is_quick: bool
 ) -> Result:
-    first = {name: statistics.median(one.first for one in of) for name, of in loads.items()}
-    complete = {name: middle(of).complete for name, of in loads.items()}
+    limit = plan.limit
+    first = {name: first_of(of, limit) for name, of in found.items()}
+    complete = {
+        name: value_of(middle(of, limit).load.complete, limit) for name, of in found.items()
+    }
 
     def bar(what: str, needed: float, of: dict[str, float]) -> Bar:
         slowest = max(of, key=lambda name: of[name])
@@ -228,52 +293,72 @@ def result_of(
 
     return Result(
         name="views",
-        tables=[views_table(hosts, loads, first), answers_table(loads)],
+        tables=[views_table(plan, idle, found), answers_table(found, limit)],
         bars=[
             bar("first content of the slowest view", FIRST_SECONDS_BAR, first),
             bar("the slowest view is complete", COMPLETE_SECONDS_BAR, complete),
         ],
-        figures={name: msgspec.to_builtins(of) for name, of in loads.items()},
-        notes=[note_of(cores, played)],
+        figures={name: msgspec.to_builtins(of) for name, of in found.items()},
+        notes=[note, *waits_of(found)],
         is_quick=is_quick,
     )
 
 
-def note_of(cores: float, played: Played) -> str:
+def note_of(idle: Cost, played: Played, rss: float) -> str:
     return (
-        f"the service took {cores:.2f} cores meanwhile, beside the browser and the player; "
-        f"{played.sent:,} batches, {played.refused:,} refused, {played.late_seconds:.0f} s late"
+        f"with no page open the service took {idle.service / idle.seconds:.2f} cores and the "
+        f"player {idle.player / idle.seconds:.2f}; {rss:,.0f} MiB; {played.sent:,} batches, "
+        f"{played.refused:,} refused, {played.late_seconds:.0f} s late"
     )
 
 
-def views_table(hosts: int, loads: dict[str, list[Load]], first: dict[str, float]) -> Table:
-    empty = middle(loads[EMPTY]).complete
-    columns = ["view", "first content", "complete", "of an empty page's", "page busy"]
-    columns += ["packed", "requests", "slowest answer"]
-    rows = []
-    for name, of in loads.items():
-        one = middle(of)
-        took = (one.slowest.ended - one.slowest.began) / 1000
-        rows.append(
-            [
-                name,
-                f"{first[name]:.2f} s",
-                f"{one.complete:.2f} s",
-                f"{one.complete / empty:.1f}x",
-                f"{one.busy:.2f} s",
-                f"{one.packed / 1e3:,.0f} kB",
-                str(len(one.answers)),
-                f"{one.slowest.path}, {number(took)} s",
-            ]
-        )
-    return Table(title=f"Views at {hosts} hosts, live", columns=columns, rows=rows)
+def waits_of(found: dict[str, list[Measured]]) -> list[str]:
+    """What views that did not end still waited for."""
+    return [
+        f"{name} did not end; it awaits {', '.join(one.load.waits) or 'nothing'}"
+        for name, of in found.items()
+        for one in of
+        if one.load.complete is None
+    ]
 
 
-def answers_table(loads: dict[str, list[Load]]) -> Table:
+def views_table(plan: Plan, idle: Cost, found: dict[str, list[Measured]]) -> Table:
+    columns = ["view", "first content", "complete", "budget", "CPU: service", "idle", "browser"]
+    columns += ["player", "page busy", "requests", "packed", "slowest answer"]
+    rows = [row_of(name, of, plan.limit, idle) for name, of in found.items()]
+    shape = f"{plan.hosts} hosts of {plan.gpus} GPUs"
+    return Table(title=f"Views, {shape}, live", columns=columns, rows=rows)
+
+
+def row_of(name: str, of: list[Measured], limit: float, idle: Cost) -> list[str]:
+    one, first = middle(of, limit), first_of(of, limit)
+    shown, cost = one.load, one.cost
+    is_met = first <= FIRST_SECONDS_BAR and (
+        value_of(shown.complete, limit) <= COMPLETE_SECONDS_BAR
+    )
+    slowest = shown.slowest
+    took = 0.0 if slowest is None else (slowest.ended - slowest.began) / 1000
+    return [
+        name,
+        told(first if first < limit else None, limit),
+        told(shown.complete, limit),
+        "met" if is_met else "missed",
+        f"{cost.service:.2f} s",
+        f"{idle.service / idle.seconds * cost.seconds:.2f} s",
+        f"{cost.browser:.2f} s",
+        f"{cost.player:.2f} s",
+        f"{shown.busy:.2f} s",
+        str(len(shown.answers)),
+        f"{shown.packed / 1e3:,.0f} kB",
+        "none" if slowest is None else f"{slowest.path}, {number(took)} s",
+    ]
+
+
+def answers_table(found: dict[str, list[Measured]], limit: float) -> Table:
     """The slowest answers over all views."""
     took: dict[tuple[str, str], Answer] = {}
-    for name, of in loads.items():
-        for one in middle(of).answers:
+    for name, of in found.items():
+        for one in middle(of, limit).load.answers:
             took[name, one.question] = one
     slow = sorted(took.items(), key=lambda each: -each[1].waited)[:SLOW_ANSWERS_SHOWN]
     rows = [
@@ -294,3 +379,36 @@ def shortened(question: str, most: int = 90) -> str:
     """A question that fits into a table; bars would end its cell."""
     text = question.replace("|", "¦")
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def parse(words: list[str]) -> Plan:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.views", description=__doc__)
+    add, base = parser.add_argument, Plan(hosts=HOSTS)
+    add("hosts", nargs="?", type=int, default=base.hosts)
+    add("--gpus", type=int, default=base.gpus, help="of a host, and NICs")
+    add("--minutes", type=int, default=base.minutes, help="of past that the store holds")
+    add("--loads", type=int, default=base.loads, help="of each view; the median is shown")
+    add("--limit", type=float, default=base.limit, help="seconds for one load")
+    add("--settle", type=float, default=base.settle, help="seconds before the first load")
+    add("--idle", type=float, default=base.idle, help="seconds measured with no page open")
+    add("--read-seconds", type=float, default=base.read_seconds, help="between two readings")
+    add("--views", nargs="+", default=(), metavar="NAME", choices=VIEWS, help="these alone")
+    add("--browser", type=Path, metavar="FILE", help="Chromium, or a script that starts one")
+    add("--recording", type=Path, metavar="FILE", help="the load; made where there is none")
+    given = vars(parser.parse_args(words))
+    return Plan(**{**given, "views": tuple(given["views"])})
+
+
+def main(words: list[str]) -> int:
+    try:
+        result = measured(parse(words))
+    except BenchError as error:
+        say(f"views: failed: {error}")
+        return 1
+    show(result)
+    say(f"views: written to {save(result).relative_to(OUTPUT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -9,6 +9,7 @@ import contextlib
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
@@ -29,10 +30,13 @@ expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 
 @contextlib.contextmanager
-def chromium() -> Iterator[Browser]:
-    """A browser without a window. Only one at a time: Playwright wants the thread's event loop."""
+def chromium(program: Path | None = None) -> Iterator[Browser]:
+    """A browser without a window. Only one at a time: Playwright wants the thread's event loop.
+
+    ``program``: another one than the one that is found.
+    """
     assert (PAGE / "index.html").is_file(), f"no page in {PAGE}: make page"
-    program = peers.find("chromium")
+    program = program or peers.find("chromium")
     assert program is not None, "no chromium: as root, make peers-system"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program)
