@@ -67,6 +67,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     victims: int = 0
     lost_seconds: float = 0.0
     gpu_hours: float = 0.0
+    costs: tuple[Cost, ...] = ()
     became: Linked | None = None
 
     @property

@@ -112,7 +112,7 @@ def of_incident(one: Incident) -> Entry:
 
 def of_job(row: JobRow, incidents: Sequence[Incident]) -> Entry:
     about = next((one for one in incidents if row.job in one.jobs), None)
-    usual = words.median(row.steps_s)
+    usual = usual_step(row, incidents)
     ratio = row.step_s / usual if row.step_s and usual else None
     return entry(
         row.job,
@@ -126,6 +126,16 @@ def of_job(row: JobRow, incidents: Sequence[Incident]) -> Entry:
         Cell(words.sparkline(row.steps_s, SPARK_WIDTH_WIDE), "cyan", is_tail=True),
         trouble(about),
     )
+
+
+def usual_step(row: JobRow, incidents: Sequence[Incident]) -> float | None:
+    """A step without what is wrong now, by the verdicts; else the median of the last minutes.
+
+    The median alone would soon be a step with the fault, and call it usual beside the incident.
+    """
+    costs = (cost for one in incidents for cost in one.costs if cost.job == row.job)
+    judged = [cost.step_seconds_without for cost in costs if cost.step_seconds_without is not None]
+    return min(judged, default=words.median(row.steps_s))
 
 
 def of_link(row: LinkRow, incidents: Sequence[Incident]) -> Entry:

@@ -25,6 +25,7 @@ from api.remote.top.model import (
     View,
 )
 from api.remote.top.plain import as_lines
+from api.remote.top.rows import BAD, of_job
 from api.remote.top.screen import LISTS, Screen
 from api.remote.top.views import Stage, draw
 from api.remote.top.watch import Latest, Phase
@@ -240,6 +241,15 @@ def test_a_screen_fills_the_terminal_and_no_more(width: int, height: int) -> Non
         lines = draw(screen, latest, stage(width, height))
         assert len(lines) == height
         assert all(line.cell_len <= width for line in lines), (view, latest.phase)
+
+
+def test_beside_an_incident_usual_is_what_the_verdict_says() -> None:
+    """Ten minutes after the fault's beginning all steps on screen have it: their median, too."""
+    row = JobRow(job="llama-70b", step_s=1.4, steps_s=(1.4,) * 40)
+    judged = msgspec.structs.replace(SLOW_LINK, costs=DETAIL.verdict.costs)
+    assert of_job(row, ()).cells[3].text == "+0%"
+    assert of_job(row, (SLOW_LINK, judged)).cells[3] == Cell("+40%", BAD)
+    assert of_job(msgspec.structs.replace(row, job="mixtral"), (judged,)).cells[3].text == "+0%"
 
 
 def test_a_stale_screen_is_dimmed_and_keeps_what_was_known() -> None:

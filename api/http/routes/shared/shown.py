@@ -14,7 +14,7 @@ from api.data.inventory.work import Work
 from api.http.routes.shared.answers import copied
 from collector.contract.causes import runbook_of
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Culprit, Layer, Reason
+from collector.contract.verdict import Cause, Cost, Culprit, Layer, Reason
 
 LOST_SECONDS_DIGITS = 3
 GPU_HOURS_DIGITS = 6
@@ -54,6 +54,8 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
     lost_seconds: float
     """Of all jobs together, as far as it is known."""
     gpu_hours: float
+    costs: Sequence[Cost]
+    """Of each job: what it lost, its step as it is and as it would be."""
     taken_for: Linked | None
     """What it was first taken for."""
     became: Linked | None

@@ -98,6 +98,7 @@ export interface IncidentShort {
   readonly reopened: number;
   readonly lost_seconds: number;
   readonly gpu_hours: number;
+  readonly costs: readonly Cost[];
   /** How long it was confirmed in all: the same while it is open and when it is closed. */
   readonly lasted_seconds: number;
   readonly first_since_ns: number;

@@ -1,5 +1,6 @@
 /** The one sentence that stands on top: is anything wrong, and does the service evaluate? Pure. */
-import { ago, count } from "../format";
+import type { Cost } from "../api/incidents";
+import { ago, count, duration, percent } from "../format";
 
 export interface Known {
   /** Open incidents. */
@@ -95,20 +96,63 @@ function watched(known: Known): string {
 
 /** From here on a step is slower than usual (FALCON, MegaScale: a change of 10 % of the iteration). */
 export const SLOWER = 1.1;
+/** Beside an incident also less is told, down to what two roundings make. */
+const MENTIONED = 1.01;
 
 /** How a step's time stands against what is usual; undefined where one of them is not known. */
 export function slowdown(step: number | undefined, usual: number | undefined): number | undefined {
   return step !== undefined && usual !== undefined && usual > 0 ? step / usual : undefined;
 }
 
-/** What is usual: as the rules recorded it over hours, else the median of what is drawn. */
+/** A job's step by the verdicts of open incidents: as it is with them, and as it would be without. */
+export interface Judged {
+  readonly step: number;
+  readonly without: number;
+}
+
+/** What verdicts say of this job's step, the one with the most to gain; undefined: nothing. */
+export function judgedStep(job: string, costs: readonly Cost[]): Judged | undefined {
+  let found: Judged | undefined;
+  for (const { job: of, step_seconds: step, step_seconds_without: without } of costs)
+    if (of === job && step !== null && without !== null && !(found && found.without <= without))
+      found = { step, without };
+  return found;
+}
+
+/**
+ * What is usual: as the verdict of an open incident says, whose times are in the other two before
+ * long; else as the rules recorded it over hours, else the median of what is drawn.
+ */
 export function usualOf(
+  judged: Judged | undefined,
   recorded: number | undefined,
   drawn: readonly number[],
 ): number | undefined {
+  if (judged) return judged.without;
   if (recorded !== undefined && Number.isFinite(recorded)) return recorded;
   const sorted = drawn.filter(Number.isFinite).sort((a, b) => a - b);
   return sorted[sorted.length >> 1];
+}
+
+/**
+ * How the last steps stand against what is usual. Beside an open incident nothing is "as usual"
+ * without a word on when: the incident is about minutes, the number about seconds.
+ */
+export function againstUsual(
+  step: number | undefined,
+  usual: number | undefined,
+  isInTrouble: boolean,
+  judged: Judged | undefined,
+): string {
+  const ratio = slowdown(step, usual);
+  if (ratio === undefined) return "";
+  if (ratio >= 2) return `${ratio.toFixed(1)} × as long`;
+  if (ratio >= SLOWER || (isInTrouble && ratio >= MENTIONED)) return `+${percent(ratio - 1)}`;
+  if (isInTrouble) {
+    const was = judged && judged.step >= judged.without * SLOWER;
+    return was ? `now as usual, it was ${duration(judged.step)}` : "now as usual";
+  }
+  return ratio <= 1 / SLOWER ? `−${percent(1 - ratio)}` : "as usual";
 }
 
 export interface SparkPoint {

@@ -3,7 +3,9 @@ import { describe, expect, it, vi } from "vitest";
 vi.stubGlobal("location", { hash: "" });
 vi.stubGlobal("addEventListener", () => {});
 
-const { headline, slowdown, sparkPath, usualOf } = await import("./now-state");
+const { againstUsual, headline, judgedStep, slowdown, sparkPath, usualOf } = await import(
+  "./now-state"
+);
 
 const WELL = {
   open: 0,
@@ -70,11 +72,40 @@ describe("the headline", () => {
 
 describe("a job's step", () => {
   it("is held against what the rules recorded, else against the last hour", () => {
-    expect(usualOf(2.5, [9, 9, 9])).toBe(2.5);
-    expect(usualOf(undefined, [3, 1, 2, Number.NaN])).toBe(2);
-    expect(usualOf(undefined, [])).toBeUndefined();
+    expect(usualOf(undefined, 2.5, [9, 9, 9])).toBe(2.5);
+    expect(usualOf(undefined, undefined, [3, 1, 2, Number.NaN])).toBe(2);
+    expect(usualOf(undefined, undefined, [])).toBeUndefined();
     expect(slowdown(3, 2)).toBe(1.5);
     expect(slowdown(3, undefined)).toBeUndefined();
+  });
+
+  const cost = {
+    job: "a",
+    lost_seconds: 9,
+    step_seconds: 3 as number | null,
+    step_seconds_without: 2 as number | null,
+    lost_share: 0.3,
+    gpu_hours: 1,
+  };
+
+  it("is held against what a verdict says it would be, which no fault has crept into", () => {
+    expect(judgedStep("a", [cost, { ...cost, step_seconds_without: 1.5 }])?.without).toBe(1.5);
+    expect(judgedStep("b", [cost])).toBeUndefined();
+    expect(judgedStep("a", [{ ...cost, step_seconds: null }])).toBeUndefined();
+    expect(usualOf(judgedStep("a", [cost]), 3, [3, 3, 3])).toBe(2);
+  });
+
+  it("is never called usual beside an incident without a word on when", () => {
+    const judged = judgedStep("a", [cost]);
+    expect(againstUsual(2, 2, false, undefined)).toBe("as usual");
+    expect(againstUsual(2.1, 2, false, undefined)).toBe("as usual");
+    expect(againstUsual(1, 2, false, undefined)).toBe("−50 %");
+    expect(againstUsual(3, 2, true, judged)).toBe("+50 %");
+    expect(againstUsual(2.1, 2, true, judged)).toBe("+5 %");
+    expect(againstUsual(2, 2, true, judged)).toBe("now as usual, it was 3 s");
+    expect(againstUsual(2, 2, true, undefined)).toBe("now as usual");
+    expect(againstUsual(5, 2, true, judged)).toBe("2.5 × as long");
+    expect(againstUsual(undefined, 2, true, judged)).toBe("");
   });
 
   it("is drawn with gaps where nothing is known", () => {

@@ -7,7 +7,14 @@ import type { Job } from "../api/jobs";
 import { count, duration, percent } from "../format";
 import { silentWords } from "../parts/job-words";
 import { Spark } from "../parts/now-spark";
-import { SLOWER, slowdown, usualOf } from "../parts/now-state";
+import {
+  againstUsual,
+  type Judged,
+  judgedStep,
+  SLOWER,
+  slowdown,
+  usualOf,
+} from "../parts/now-state";
 import { causeOf } from "../parts/verdict-words";
 import { type Resource, useResource } from "../resource";
 import { href } from "../route";
@@ -22,6 +29,7 @@ interface Row {
   readonly job: Job;
   readonly step: number | undefined;
   readonly usual: number | undefined;
+  readonly judged: Judged | undefined;
   readonly network: number | undefined;
   readonly wait: number | undefined;
   readonly times: readonly number[];
@@ -105,10 +113,15 @@ function rowOf(
   const own = measured?.get(job.id);
   const line = lines?.find((one) => one.labels.job === job.id);
   const trouble = open.find((one) => one.jobs.includes(job.id));
+  const judged = judgedStep(
+    job.id,
+    open.flatMap((one) => ("verdict" in one ? one.verdict.costs : one.costs)),
+  );
   return {
     job,
     step: own?.step,
-    usual: usualOf(own?.usual, line?.values ?? []),
+    usual: usualOf(judged, own?.usual, line?.values ?? []),
+    judged,
     network: own?.network,
     wait: own?.wait,
     times: line?.times ?? [],
@@ -233,11 +246,7 @@ function isStuck(row: Row): boolean {
 
 function slowerWords(row: Row): string {
   if (isStuck(row)) return "";
-  const ratio = slowdown(row.step, row.usual);
-  if (ratio === undefined) return "";
-  if (ratio >= SLOWER)
-    return ratio >= 2 ? `${ratio.toFixed(1)} × as long` : `+${percent(ratio - 1)}`;
-  return ratio <= 1 / SLOWER ? `−${percent(1 - ratio)}` : "as usual";
+  return againstUsual(row.step, row.usual, row.trouble !== undefined, row.judged);
 }
 
 function Share({ value, kind }: { value: number | undefined; kind: "wait" | "transfer" }) {
