@@ -37,6 +37,7 @@ from collector.doors.rdma_netlink import (
 )
 from collector.reading.cgroups import folders_above, path_below, read_cgroups
 from collector.reading.jobs import ProcessFacts, read_process, read_stat
+from collector.reading.kept_series import KeptSeries
 from collector.reading.sysfs import list_or_nothing
 from collector.sources import SourceSettings
 
@@ -123,12 +124,13 @@ class RdmaResources:
         assert isinstance(settings, Settings)
         self._settings = settings
         self._users: dict[tuple[str, Owner, int], User] = {}
-        self._series: dict[tuple[str, ...], Series] = {}
-        self._used: set[tuple[str, ...]] = set()
+        self._kept = KeptSeries()
         self._left_out = {what: Series(LEFT_OUT, {"what": what}) for what in LEFT_OUT_KINDS}
         self._lost = dict.fromkeys(LEFT_OUT_KINDS, 0)
+        self._counters_shown = 0
 
     def read(self, host: Host) -> Iterator[Reading]:
+        self._kept.begin_read()
         # Looked up first: the mere question makes a kernel load its RDMA modules.
         if not list_or_nothing(host, RDMA_CLASS):
             return
@@ -136,25 +138,16 @@ class RdmaResources:
             devices = parse_devices(host.rdma(Question.DEVICES))
             counts = parse_summaries(host.rdma(Question.SUMMARY))
         except HostError as error:
-            yield Missing(self._one(RESOURCES), error.reason, error.detail)
+            yield Missing(self._kept.find(RESOURCES), error.reason, error.detail)
             return
         before, self._users = self._users, {}
-        self._used, self._lost = set(), dict.fromkeys(LEFT_OUT_KINDS, 0)
+        self._counters_shown, self._lost = 0, dict.fromkeys(LEFT_OUT_KINDS, 0)
         self._lost["devices"] = max(0, len(devices) - DEVICES_MAX)
         for device in devices[:DEVICES_MAX]:
             yield from self._device(host, device, counts.get(device.name, {}), before)
         yield from self._quotas(host)
         for what, series in self._left_out.items():
             yield Sample(series, self._lost[what], host.now_ns())
-        self._series = {key: self._series[key] for key in self._used}
-
-    def _one(self, metric: str, **labels: str) -> Series:
-        """The series with these labels, made once and kept while it is used."""
-        key = (metric, *labels.values())
-        self._used.add(key)
-        if key not in self._series:
-            self._series[key] = Series(metric, labels)
-        return self._series[key]
 
     # A device --------------------------------------------------------------------------------
 
@@ -167,13 +160,15 @@ class RdmaResources:
     ) -> Iterator[Reading]:
         time_ns = host.now_ns()
         for kind, count in counts.items():
-            yield Sample(self._one(RESOURCES, device=device.name, kind=kind), count, time_ns)
+            yield Sample(self._kept.find(RESOURCES, device=device.name, kind=kind), count, time_ns)
         held: dict[Owner, Held] = {}
         pairs: list[QueuePair] | None = None
         try:
             pairs = self._queue_pairs(host, device, counts.get("qp", 0))
         except HostError as error:
-            yield Missing(self._one(QUEUE_PAIRS, device=device.name), error.reason, error.detail)
+            yield Missing(
+                self._kept.find(QUEUE_PAIRS, device=device.name), error.reason, error.detail
+            )
         for pair in pairs or ():
             own = held.setdefault(pair.owner, Held())
             own.pairs[STATES.get(pair.state, "other")] += 1
@@ -185,7 +180,7 @@ class RdmaResources:
                 own.regions, own.size = own.regions + 1, own.size + region.size
             has_regions = True
         except HostError as error:
-            yield Missing(self._one(REGIONS, device=device.name), error.reason, error.detail)
+            yield Missing(self._kept.find(REGIONS, device=device.name), error.reason, error.detail)
         users = self._find_users(host, device.name, held, before)
         for owner, user in users.items():
             own = held[owner]
@@ -198,7 +193,7 @@ class RdmaResources:
                 yield Sample(user.size, own.size, time_ns)
         tenant = None if pairs is None else sole_tenant(held, users)
         if tenant is not None:
-            yield Sample(self._one(TENANT, device=device.name, **tenant), 1, time_ns)
+            yield Sample(self._kept.find(TENANT, device=device.name, **tenant), 1, time_ns)
         yield from self._counters(host, device, pairs or (), users)
 
     def _queue_pairs(self, host: Host, device: Device, count: int) -> list[QueuePair]:
@@ -256,10 +251,11 @@ class RdmaResources:
         try:
             counters = parse_counters(host.rdma(Question.COUNTERS, device.number))
         except HostError as error:
-            yield Missing(self._one(COUNTER, device=device.name), error.reason, error.detail)
+            yield Missing(self._kept.find(COUNTER, device=device.name), error.reason, error.detail)
             return
         owners = {pair.number: pair.owner for pair in pairs}
-        room = max(0, COUNTERS_MAX - self._counted())
+        room = COUNTERS_MAX - self._counters_shown
+        self._counters_shown += min(room, len(counters))
         self._lost["counters"] += max(0, len(counters) - room)
         for counter in counters[:room]:
             user = users.get(owner_of(counter, owners))
@@ -269,12 +265,8 @@ class RdmaResources:
             names = sorted(counter.values)
             self._lost["counters"] += len(names) > COUNTER_NAMES_MAX
             for name in names[:COUNTER_NAMES_MAX]:
-                series = self._one(COUNTER, **labels, counter=name)
+                series = self._kept.find(COUNTER, **labels, counter=name)
                 yield Sample(series, counter.values[name], host.now_ns())
-
-    def _counted(self) -> int:
-        """Sets of statistics that this read has shown."""
-        return len({key[1:4] for key in self._used if key[0] == COUNTER and len(key) > 3})  # noqa: PLR2004
 
     # Quotas ----------------------------------------------------------------------------------
 
@@ -293,7 +285,7 @@ class RdmaResources:
                 except HostError:
                     continue  # it went with its processes
                 for device, kind, count in parse_quota(text.decode("utf-8", "replace")):
-                    series = self._one(metric, device=device, cgroup=path, kind=kind)
+                    series = self._kept.find(metric, device=device, cgroup=path, kind=kind)
                     yield Sample(series, count, host.now_ns())
 
 

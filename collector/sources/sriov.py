@@ -23,6 +23,7 @@ from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.doors.virtual_functions import VirtualFunction
+from collector.reading.kept_series import KeptSeries
 from collector.reading.sysfs import list_or_nothing, read_label
 from collector.sources import SourceSettings
 
@@ -66,42 +67,32 @@ class Sriov:
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
-        self._series: dict[tuple[str, ...], Series] = {}
-        self._used: set[tuple[str, ...]] = set()
+        self._kept = KeptSeries()
         self._left_out = Series(LEFT_OUT)
 
     def read(self, host: Host) -> Iterator[Reading]:
+        self._kept.begin_read()
         physical = list(find_physical(host))
         if not physical:
             return
-        self._used = set()
         lost = max(0, len(physical) - PHYSICAL_MAX)
         representors = find_representors(host) if any(own for _, _, own in physical) else {}
         room = FUNCTIONS_MAX
         for name, possible, configured in physical[:PHYSICAL_MAX]:
             time_ns = host.now_ns()
-            yield Sample(self._one(POSSIBLE, device=name), possible, time_ns)
-            yield Sample(self._one(CONFIGURED, device=name), configured, time_ns)
+            yield Sample(self._kept.find(POSSIBLE, device=name), possible, time_ns)
+            yield Sample(self._kept.find(CONFIGURED, device=name), configured, time_ns)
             if not configured:
                 continue
             try:
                 functions = host.virtual_functions(name)
             except HostError as error:
-                yield Missing(self._one(INFO, device=name), error.reason, error.detail)
+                yield Missing(self._kept.find(INFO, device=name), error.reason, error.detail)
                 continue
             lost += max(0, max(configured, len(functions)) - min(room, len(functions)))
             yield from self._functions(host, name, functions[:room], representors)
             room -= min(room, len(functions))
         yield Sample(self._left_out, lost, host.now_ns())
-        self._series = {key: self._series[key] for key in self._used}
-
-    def _one(self, metric: str, **labels: str) -> Series:
-        """The series with these labels, made once and kept while it is used."""
-        key = (metric, *labels.values())
-        self._used.add(key)
-        if key not in self._series:
-            self._series[key] = Series(metric, labels)
-        return self._series[key]
 
     def _functions(
         self,
@@ -120,12 +111,12 @@ class Sriov:
                 "link": one.link,
                 "trusted": "yes" if one.is_trusted else "no",
             }
-            yield Sample(self._one(INFO, **labels, **shown), 1, time_ns)
+            yield Sample(self._kept.find(INFO, **labels, **shown), 1, time_ns)
             for metric, bits in ((RATE_MOST, one.rate_most), (RATE_LEAST, one.rate_least)):
                 if bits:
-                    yield Sample(self._one(metric, **labels), bits, time_ns)
+                    yield Sample(self._kept.find(metric, **labels), bits, time_ns)
             for field, metric in COUNTS:
-                series = self._one(metric, **labels)
+                series = self._kept.find(metric, **labels)
                 if counts_at_all and one.counts is not None:
                     yield Sample(series, getattr(one.counts, field), time_ns)
                 else:
