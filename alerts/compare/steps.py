@@ -71,6 +71,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     slow: tuple[int, int]
     normal: tuple[int, int] | None = None
     """None: the steps before the slow ones or, of fewer than four, all other steps."""
+    troubled: tuple[tuple[int, int], ...] = ()
+    """Times of other incidents: their steps are normal only where fewer than four others are."""
 
 
 class Blamed(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +136,10 @@ def normal_of(table: OwnTime, asked: Asked, slow: Ints | None) -> Ints:
     if slow is None:
         return others
     before = others[: int(slow.min())]
-    return before if len(before) >= NORMAL_STEPS_MIN else np.setdiff1d(others, slow)
+    troubled = [steps_in(table, *span) for span in asked.troubled]
+    untroubled = np.setdiff1d(before, np.concatenate(troubled)) if troubled else before
+    enough = (one for one in (untroubled, before) if len(one) >= NORMAL_STEPS_MIN)
+    return next(enough, np.setdiff1d(others, slow))
 
 
 def nothing_there(word: str, table: OwnTime) -> str:

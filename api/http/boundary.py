@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.base.errors import Problem, ProblemBody
 from api.base.limits import RETRY_AFTER_SECONDS
 from api.data.ingest.commit import Overloaded
-from api.data.store.store import StoreBusy
+from api.data.store.errors import StoreBusy
 from api.http.context import context_of
 from api.promql.errors import ErrorKind, QueryError
 from collector.contract.errors import (

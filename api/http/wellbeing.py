@@ -20,7 +20,8 @@ from api.base.limits import (
 from api.base.vitals import Vitals
 from api.data.ingest.commit import GroupCommit
 from api.data.inventory.repository import Inventory
-from api.data.store.store import Store, StoreBusy
+from api.data.store.errors import StoreBusy
+from api.data.store.store import Store
 from api.data.store.watch import Room, StoreWatch
 from api.oncall.evaluate.lead import Lead
 from collector.contract.errors import InventoryError, StoreError

@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from api.base.limits import QUERY_MEMORY_BYTES_MAX, QUERY_POINTS_MAX, QUERY_SAMPLES_MAX
 from api.base.memory import memory_bytes
+from api.data.store.errors import StoreBusy
 from api.data.store.rollups import STALE_BITS, TIME_RANGE
-from api.data.store.store import Store, StoreBusy
+from api.data.store.store import Store
 from api.promql.ahead import ReadAhead
 from api.promql.aliases import Strand
 from api.promql.arrange import Stored, arrange

@@ -392,8 +392,14 @@ def test_a_store_that_went_away_is_a_store_error(tmp_path: Path) -> None:
         store.ping()
     with pytest.raises(StoreError, match="query: "):
         store.ping()
-    with pytest.raises(StoreError, match="cannot open the store at clickhouse"):
-        Store(StoreUrl.parse(url))
+    address = url.partition("@")[2] or url.removeprefix("clickhouse://")
+    with pytest.raises(StoreError, match="cannot open the store at clickhouse") as refused:
+        Store(StoreUrl.parse(f"clickhouse://ann:secret@{address}"))
+    assert f"at clickhouse://{address}: nothing listens there" in str(refused.value)
+    assert "8123" in str(refused.value)
+    assert "secret" not in str(refused.value)
+    with pytest.raises(StoreError, match=r"nowhere\.invalid:8123/db: no host has this name"):
+        Store(StoreUrl.parse("clickhouse://nowhere.invalid:8123/db"))
     store.close()
 
 

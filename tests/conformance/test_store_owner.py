@@ -17,10 +17,11 @@ from api.data.ingest.columns import SampleColumns
 from api.data.ingest.commit import series_rows
 from api.data.ingest.series import NewSeries
 from api.data.store import owner as owners
+from api.data.store.errors import StoreBusy
 from api.data.store.frames import REPLY, Group, Rows, frame_of, read_whole
 from api.data.store.insert_log import InsertLog
 from api.data.store.owner import Owner, own_store
-from api.data.store.store import Store, StoreBusy, StoreUrl
+from api.data.store.store import Store, StoreUrl
 from collector.contract.errors import StoreError
 
 

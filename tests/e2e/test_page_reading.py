@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.stands.browser import HEIGHT, PHONE_WIDTH, Watched
+from tests.stands.browser import HEIGHT, PHONE_WIDTH, WIDTH, Watched
 from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage
 
 pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow]
@@ -81,6 +81,23 @@ def test_a_phone_shows_the_whole_menu(seen: Watched, phone: Page) -> None:
     seen.open("/job")
     assert phone.locator("nav a").count() == 9
     assert is_within(phone, "nav a, header.top .tools, .live")
+
+
+@pytest.mark.parametrize("width", [800, 1100, WIDTH, 1920])
+def test_the_menu_is_never_cut(seen: Watched, width: int) -> None:
+    """Also beside the longest words of a range that lies days back."""
+    page = seen.page
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    seen.open(f"/job?from={START_S - 90_000}&to={START_S - 86_500}")
+    cut = page.evaluate(
+        "() => { const { scrollWidth, clientWidth } = document"
+        ".querySelector('nav'); return scrollWidth - clientWidth }"
+    )
+    assert cut <= 0, f"{cut} pixels of the menu are cut at {width}"
+    whole = page.evaluate("() => document.documentElement.scrollWidth")
+    assert whole <= width
+    expect(page.get_by_role("combobox", name="Time range")).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("navigation", name="Views").get_by_role("link")).to_have_count(9)
 
 
 def test_times_have_a_day_and_a_zone(seen: Watched) -> None:

@@ -22,8 +22,6 @@ from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.base.memory import memory_bytes
 from api.base.process_limits import GATHER_BYTES_MAX
 from api.base.quarantine import Quarantine
-from api.base.unix_sockets import STORE_AWAY
-from api.base.vitals import ENGINE_CODE
 from api.data.store.blocks import encode_block
 from api.data.store.cluster import (
     CLUSTER_WRITE_SETTINGS,
@@ -32,6 +30,7 @@ from api.data.store.cluster import (
     check_cluster,
     tables_missing,
 )
+from api.data.store.errors import StoreBusy, is_damage, opening_errors, store_errors
 from api.data.store.insert_log import InsertLog
 from api.data.store.known import RECORDS, SAMPLES, SERIES, Known
 from api.data.store.migrate import Placement, apply_migrations, statements_again
@@ -103,13 +102,6 @@ RECENT_WHERE = (
     "metric IN {metrics:Array(UInt32)} AND time > fromUnixTimestamp64Milli({after_ms:Int64})"
 )
 
-BUSY_CODE = 202
-"""The engine's error where too many statements run at once."""
-
-DAMAGE_CODES = frozenset({3, 32, 33, 40, 74, 76, 107, 226, 228, 246, 271, 432})
-"""The engine's errors that a read raises where data on disk are not what was written: wrong
-checksums and sizes, files that are cut, gone or cannot be read, blocks that cannot be unpacked."""
-
 RECORD_TABLES = ("samples", "events", "exemplars", "collectives", "steps", "findings")
 """What was sent and what was said of it."""
 RETAINED_TABLES = (*RECORD_TABLES, "series", *ROLLUP_TABLES)
@@ -152,6 +144,14 @@ class StoreUrl(msgspec.Struct, frozen=True):
             socket=str(path),
             owned_folder=owned.folder,
         )
+
+    @property
+    def shown(self) -> str:
+        """For errors: without who may enter."""
+        if self.scheme == "chdb" or self.socket:
+            return self.socket or self.dsn
+        parts = urlsplit(self.dsn)
+        return f"{self.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     @property
     def folder(self) -> str:
@@ -290,7 +290,7 @@ class Store:
     def _connect(self, settings: Mapping[str, str]) -> Client:
         import clickhouse_connect  # noqa: PLC0415 - see above
 
-        with store_errors(f"cannot open the store at {self.url.scheme}"):
+        with opening_errors(self.url.shown):
             options = self._connect_options()
             client: Client = clickhouse_connect.get_client(
                 dsn=self.url.dsn, settings=dict(settings), **options
@@ -665,35 +665,6 @@ class Store:
             while True:
                 if client := self._readers.get_nowait():
                     client.close()
-
-
-class StoreBusy(StoreError):  # noqa: N818 - reads as the statement it is
-    """Too many concurrent queries; retry later."""
-
-
-def is_damage(error: StoreError) -> bool:
-    """Whether the engine could not read what it had written.
-
-    >>> is_damage(StoreError("query: Code: 40. DB::Exception: Checksum doesn't match"))
-    True
-    """
-    found = ENGINE_CODE.search(str(error))
-    return found is not None and int(found[1]) in DAMAGE_CODES
-
-
-@contextlib.contextmanager
-def store_errors(doing: str) -> Iterator[None]:
-    """Turn the driver's errors into StoreError with the engine's own first line."""
-    from clickhouse_connect.driver.exceptions import ClickHouseError  # noqa: PLC0415
-
-    try:
-        yield
-    except (ClickHouseError, pa.ArrowException, OSError) as error:
-        line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        _, away, _ = line.partition(STORE_AWAY)
-        found = ENGINE_CODE.search(line)
-        is_busy = found is not None and int(found[1]) == BUSY_CODE
-        raise (StoreBusy if is_busy else StoreError)(f"{doing}: {away or line[:500]}") from error
 
 
 def _discard(_: object) -> None:

@@ -12,8 +12,14 @@ from alerts.compare.model import StepsCompared
 from alerts.compare.stages import Stages
 from api.base.compare_limits import COMPARE_BEFORE_SECONDS, COMPARE_SECONDS_MAX
 from api.base.errors import Problem
-from api.base.limits import EXPLAIN_SECONDS_DEFAULT, EXPLAINS_WAITING_MAX, NAME_CHARS_MAX
+from api.base.limits import (
+    EXPLAIN_SECONDS_DEFAULT,
+    EXPLAINS_WAITING_MAX,
+    NAME_CHARS_MAX,
+    PAGE_DEFAULT,
+)
 from api.base.times import parse_time_ms
+from api.data.inventory.incidents import moment_of
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import BUSY, JSON, documented
 from api.http.routes.shared.find import FoundJob, find_incident, find_job_name
@@ -55,7 +61,7 @@ async def compare(
         str | None,
         Query(
             description="The same of normal steps. Empty: those within "
-            f"{COMPARE_BEFORE_SECONDS} s before the slow ones."
+            f"{COMPARE_BEFORE_SECONDS} s before the slow ones, without those of other incidents."
         ),
     ] = None,
     normal_to: Moment = None,
@@ -97,6 +103,7 @@ async def compare(
     question = StepsQuestion(
         job=job.job,
         span=span,
+        troubled=await asyncio.to_thread(troubles_before, parts, job.job, span),
         normal=span_between(normal, normal_to, "normal") if normal else None,
         normal_job=other,
         verdict=verdict,
@@ -142,6 +149,18 @@ async def stages(job: FoundJob, parts: Parts, from_: From = None, to: To = None)
         key=("stages", msgspec.json.encode(question)),
     )
     return Response(body, media_type=JSON)
+
+
+def troubles_before(parts: Context, job: str, span: Span) -> tuple[Span, ...]:
+    """When incidents of the job stood before this time: steps of then are not what is usual."""
+    begin_ns = max(0, span[0] - COMPARE_BEFORE_SECONDS * NS)
+    found = parts.incidents.list(job=job, since=moment_of(begin_ns), limit=PAGE_DEFAULT)
+    stretches = (one for incident in found for one in incident.stretches)
+    return tuple(
+        (max(begin_ns, one.since_ns), min(span[0], one.until_ns))
+        for one in stretches
+        if one.since_ns < span[0] and one.until_ns > begin_ns
+    )
 
 
 def span_of_differ(parts: Context, job: FoundJob, begin: str | None, end: str | None) -> Span:

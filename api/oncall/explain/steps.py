@@ -34,6 +34,8 @@ class StepsQuestion(msgspec.Struct, frozen=True, kw_only=True):
     normal: Span | None = None
     normal_job: str | None = None
     """Another job, or another run, whose steps are the normal ones."""
+    troubled: tuple[Span, ...] = ()
+    """When incidents of the job were confirmed: no model of what is normal."""
     verdict: Verdict | None = None
     """Of the incident that was asked about: it is believed without being found again."""
 
@@ -60,7 +62,7 @@ def window_around(span: Span, before_s: int = COMPARE_AROUND_SECONDS) -> Span:
 
 def compare(past: PastWindows, panel: GuardedDetectors, question: StepsQuestion) -> StepsCompared:
     """Both sides in one window where they are near, else in two."""
-    asked = Asked(slow=question.span, normal=question.normal)
+    asked = Asked(slow=question.span, normal=question.normal, troubled=question.troubled)
     other = question.normal_job or question.job
     whole = whole_span(question)
     window = past.read(*whole, {question.job, other})

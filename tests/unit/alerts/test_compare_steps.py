@@ -58,6 +58,24 @@ def test_the_excess_lands_at_the_late_rank_and_the_others_only_waited() -> None:
     assert all(abs(one.excess.transfer_ns or 0) < 3 * MS for one in answer.ranks)
 
 
+def test_steps_of_another_incident_are_not_what_is_normal() -> None:
+    """The same rank was as late until a moment before: half of the steps before are troubled."""
+    table = extra(5, 30.0)
+    table[4:16, 2] = 30.0
+    job = make_job(extra_ms=table)
+    other = (job.steps[4].start_ns, job.steps[15].end_ns)
+    assert compare_steps(make_window(job), job, slow_half(job)).excess_ns == pytest.approx(
+        0, abs=MS
+    )
+    asked = msgspec.structs.replace(slow_half(job), troubled=(other,))
+    answer = compare_steps(make_window(job), job, asked)
+    assert answer.normal.steps == 8
+    assert answer.excess_ns == pytest.approx(30 * MS, rel=0.1)
+    # Where nothing else is known, what was before has to do.
+    everything = msgspec.structs.replace(asked, troubled=((0, job.steps[FIRST].start_ns),))
+    assert compare_steps(make_window(job), job, everything).normal.steps == FIRST
+
+
 def test_lateness_flows_from_the_culprit_through_its_host_to_the_others() -> None:
     """Rank 5 meets rank 4 first; both then meet their like on other hosts, late."""
     job = make_job(extra_ms=extra(5, 30.0))

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.base.errors import Problem
 from api.data.ingest.commit import Overloaded
-from api.data.store.store import StoreBusy
+from api.data.store.errors import StoreBusy
 from api.http.boundary import Boundary, problem_of, respond, respond_in_shape_of
 from api.promql.errors import ErrorKind, QueryError
 from collector.contract.errors import (

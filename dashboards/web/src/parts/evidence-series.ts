@@ -418,7 +418,8 @@ function ladder(job: JobExplained, labels: Labels, culprit: Culprit): Drawn | un
 
 function votes(job: JobExplained): Drawn | undefined {
   const bars = job.kinds.flatMap((kind) => {
-    const before = kind.before.transfer_ns ?? kind.past_transfer_ns;
+    // As the verdict's: what was right before may have been another trouble.
+    const before = kind.past_transfer_ns ?? kind.before.transfer_ns;
     const during = kind.during.transfer_ns;
     if (!before || during === null || kind.during.operations < 3) return [];
     const value = during / before;

@@ -170,3 +170,16 @@ export function commandsOf(text: string): string {
     .map((piece) => piece.text)
     .join("\n");
 }
+
+/** Within this much a length and the time that has passed are the same: what an evaluation rounds. */
+const SAME_SECONDS = 60;
+
+/**
+ * How long it was confirmed, in words that agree with when it began: an open incident that was seen
+ * for 30 s four minutes ago does not "last 30 s", nor does a new stretch last what all did.
+ */
+export function lastedWords(long: number, passed: number, isOpen: boolean): string {
+  if (Math.abs(long - passed) > Math.max(SAME_SECONDS, 0.1 * passed))
+    return `${duration(long)} in all${isOpen ? " so far" : ""}`;
+  return `${isOpen ? "lasts" : "lasted"} ${duration(long)}`;
+}

@@ -44,6 +44,18 @@ describe("names of a culprit", () => {
   });
 });
 
+describe("how long it lasted", () => {
+  it("is said so that it agrees with when it began", () => {
+    expect(words.lastedWords(170, 180, true)).toBe("lasts 2 min");
+    expect(words.lastedWords(75, 75, false)).toBe("lasted 75 s");
+    // Seen for 30 s, four and a half minutes ago, and still open.
+    expect(words.lastedWords(30, 270, true)).toBe("30 s in all so far");
+    // A second stretch of a minute, after one of nine.
+    expect(words.lastedWords(600, 60, true)).toBe("10 min in all so far");
+    expect(words.lastedWords(600, 60, false)).toBe("10 min in all");
+  });
+});
+
 describe("words", () => {
   it("a cause that the service's table lacks is spelled as it is", () => {
     expect(words.causeOf("cosmic_rays").title).toBe("Cosmic rays");

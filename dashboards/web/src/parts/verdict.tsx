@@ -20,6 +20,7 @@ import {
 import {
   causeOf,
   commandsOf,
+  lastedWords,
   namesOf,
   pieces,
   reasonOf,
@@ -103,15 +104,12 @@ export function Since(props: {
   const since = verdict.since_ns / NS;
   const until = verdict.until_ns === null ? undefined : verdict.until_ns / NS;
   const end = until ?? now;
-  const long = lasted ?? (end === undefined ? 0 : end - since);
+  const passed = end === undefined ? 0 : end - since;
+  const long = lasted ?? passed;
   return (
     <span title={stamp(since)}>
       {moment(since, now)}
-      {long > 0 && (
-        <span class="soft">
-          , {until === undefined ? "lasts" : "lasted"} {duration(long)}
-        </span>
-      )}
+      {long > 0 && <span class="soft">, {lastedWords(long, passed, until === undefined)}</span>}
     </span>
   );
 }
