@@ -1,7 +1,9 @@
 """What perftest's programs print: `ib_write_bw` and `ib_send_lat`, with `--report_gbits`.
 
-The tables are those of perftest 4.5 (Debian 12's 4.5+0.17): a row is read by the columns that its
-head names, so that columns which a later version adds at the end are passed over. Pure.
+The tables are those of perftest 4.5 (Debian 12's 4.5+0.17, which calls itself 6.06; `RESULT_FMT_G`,
+`RESULT_FMT_LAT` and their `REPORT_` rows in src/perftest_parameters.h): a row is read by the
+columns that its head names, so that columns behind them are passed over, as `--cpu_util` adds one
+and later versions do (`BW min[Gb/sec]`). Pure.
 """
 
 from __future__ import annotations
@@ -10,9 +12,8 @@ import math
 import re
 from typing import Final
 
-import msgspec
-
 from collector.contract.errors import ParseError
+from collector.parsing.measured import Measured
 
 TEXT_BYTES_MAX: Final = 1 << 20
 """One size has about a thousand bytes."""
@@ -27,22 +28,13 @@ BANDWIDTH_FIELDS, LATENCY_FIELDS = 5, 8
 GIGA, MICRO = 1e9, 1e-6
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One size. Bits a second; seconds, one way."""
-
-    bytes: int
-    bits_per_second: float | None = None
-    seconds_typical: float | None = None
-    seconds_99: float | None = None
-    """99 of 100 messages took no longer."""
-
-
 def parse_perftest(text: bytes) -> Measured:
     r"""The last row. Raises ParseError with what there was instead.
 
     >>> head = b" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
-    >>> parse_perftest(head + b"\n 65536      34508            0.00               36.19  0.069")
-    Measured(bytes=65536, bits_per_second=36190000000.0, seconds_typical=None, seconds_99=None)
+    >>> row = b"\n 65536      34508            0.00               36.19  0.069"
+    >>> parse_perftest(head + row).bits_per_second
+    36190000000.0
     """
     lines = text[:TEXT_BYTES_MAX].decode("utf-8", errors="replace").splitlines()
     found: Measured | None = None

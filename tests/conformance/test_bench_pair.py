@@ -19,6 +19,7 @@ from collector.cli import main
 from collector.contract.errors import ParseError, SettingsError
 from collector.contract.units import NS
 from collector.doors.commands import Output
+from collector.parsing.iperf import parse_iperf
 from collector.parsing.perftest import parse_perftest
 from tests.doubles import perftest
 from tests.stands.ports import free_port
@@ -93,7 +94,8 @@ def test_latency_is_printed_as_json(
 def test_hosts_on_which_a_job_runs_are_left_alone(
     service: InProcess, log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pair = ("node-1=127.0.0.1", "busy-1=127.0.0.1", "--start", "start")
+    rdma = ("--start", "start", "--tool", "bandwidth")
+    pair = ("node-1=127.0.0.1", "busy-1=127.0.0.1", *rdma)
     assert bench(service, *pair) == 1
     assert "on busy-1 runs trains" in capsys.readouterr().err
     assert not log.exists(), "nothing was started"
@@ -122,6 +124,8 @@ def test_an_end_that_fails_says_why(
         (["--start", "ssh", "--device", "a b"], "no name of a device"),
         (["--start", "ssh '"], "No closing quotation"),
         (["--tool", "nccl", "--start", "ssh"], "mpirun starts both ends"),
+        (["--tool", "tcp", "--start", "ssh", "--device", "mlx5_0"], "say which interface"),
+        (["--tool", "tcp", "--start", "ssh", "--bytes", "1048577"], "from 1 to 1048576"),
     ],
 )
 def test_wrong_usage_is_named(
@@ -169,6 +173,52 @@ def test_nccl_tests_are_started_by_mpirun_and_their_last_row_counts() -> None:
     result = ends.measure(run, wanted, one, other)
     assert result.words.startswith("all_reduce_perf, 268435456 bytes: 703.8 Gb/s between b and a")
     assert asked[0][:7] == ["timeout", "20", "mpirun", "-np", "16", "-H", "b:8,a:8"]
+
+
+HERE = Output(b"mlx5_0\nmlx5_1\n")
+NONE = Output(b"", b"ls: cannot access '/sys/class/infiniband': No such file or directory\n", 2)
+
+
+@pytest.mark.parametrize(
+    ("answers", "tool", "why"),
+    [
+        ((HERE, HERE), ends.Tool.BANDWIDTH, "both hosts have RDMA devices: ib_write_bw"),
+        ((HERE, NONE), ends.Tool.TCP, "no RDMA device on node-2: TCP by iperf3"),
+        ((Output(b""), NONE), ends.Tool.TCP, "no RDMA device on node-1 and node-2: TCP by iperf3"),
+    ],
+)
+def test_rdma_is_measured_where_both_hosts_have_it(
+    answers: tuple[Output, Output], tool: ends.Tool, why: str
+) -> None:
+    given_ = iter(answers)
+    wanted = ends.Wanted(tool=ends.Tool.BANDWIDTH, seconds=5, bytes=65_536, start=("ssh",))
+    pair = [ends.End.parse(text) for text in PAIR]
+    assert ends.choose(lambda *_: next(given_), wanted, pair) == (tool, why)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Output(b"", b"ssh: connect to host node-1 port 22: No route to host\n", 255),
+        Output(b"", b"bash: /opt/tools/ls: No such file or directory\n", 127),
+        Output(b"mlx5", is_cut=True),
+    ],
+)
+def test_a_host_that_does_not_say_what_it_has_decides_nothing(answer: Output) -> None:
+    wanted = ends.Wanted(tool=ends.Tool.BANDWIDTH, seconds=5, bytes=65_536, start=("ssh",))
+    pair = [ends.End.parse(text) for text in PAIR]
+    with pytest.raises(ParseError, match="cannot tell whether node-1 has an RDMA device"):
+        ends.choose(lambda *_: answer, wanted, pair)
+
+
+@given(st.binary(max_size=400))
+def test_any_report_of_iperf_is_a_result_or_a_refusal(text: bytes) -> None:
+    for head in (b"", b'{"end": {"sum_received": {"bits_per_second": '):
+        try:
+            found = parse_iperf(head + text)
+        except ParseError:
+            continue
+        assert (found.bits_per_second or 0.0) >= 0
 
 
 @given(st.binary(max_size=400))

@@ -16,6 +16,7 @@ import msgspec
 from api.remote.bench_pair.ends import (
     BYTES_MAX,
     GPUS_MAX,
+    IPERF_BYTES_MAX,
     SECONDS_MAX,
     End,
     Result,
@@ -24,8 +25,9 @@ from api.remote.bench_pair.ends import (
     ask,
     check_name,
     checked,
+    choose,
+    end_words,
     measure,
-    perftest_words,
     started,
 )
 from api.remote.cases.cli import by_of
@@ -37,7 +39,12 @@ from collector.doors.host import Host
 
 EXIT_FAILED = 1
 SECONDS_DEFAULT = 5
-BYTES_DEFAULT = {Tool.BANDWIDTH: 65_536, Tool.LATENCY: 2, Tool.NCCL: 256 << 20}
+BYTES_DEFAULT = {
+    Tool.BANDWIDTH: 65_536,
+    Tool.LATENCY: 2,
+    Tool.TCP: 131_072,
+    Tool.NCCL: 256 << 20,
+}
 SERVER, CLIENT = "server", "client"
 JOBS_SHOWN = 3
 
@@ -55,8 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tool",
         type=Tool,
         choices=list(Tool),
-        default=Tool.BANDWIDTH,
-        help="bandwidth: ib_write_bw, latency: ib_send_lat, nccl: all_reduce_perf by mpirun",
+        default=None,
+        help="bandwidth: ib_write_bw, latency: ib_send_lat, tcp: iperf3, nccl: all_reduce_perf by "
+        "mpirun; default: bandwidth where both hosts have an RDMA device (they are asked), or one "
+        "is named, or with --only; else tcp",
     )
     parser.add_argument(
         "--start",
@@ -101,12 +110,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     one, other = (End.parse(text) for text in arguments.host)
-    wanted = wanted_of(arguments)
+    wanted = wanted_of(arguments, arguments.tool or Tool.BANDWIDTH)
     target = Target.of(arguments, "operate" if arguments.incident else "read")
     client = Client(target, "bench-pair", for_terminal=True)
     try:
         if not arguments.beside_jobs:
             refuse_beside_jobs(client, (one, other))
+        if not (arguments.tool or arguments.device or arguments.only):
+            tool, why = chosen(wanted, one, other)
+            print(why, file=sys.stderr)
+            wanted = wanted_of(arguments, tool)
         results = measured(arguments.only, wanted, one, other)
         show(results, is_json=arguments.json)
         if arguments.incident and results:
@@ -123,18 +136,21 @@ class BesideJobsError(Exception):
     """A job may run on one of the hosts."""
 
 
-def wanted_of(arguments: argparse.Namespace) -> Wanted:
-    tool = arguments.tool
+def wanted_of(arguments: argparse.Namespace, tool: Tool) -> Wanted:
     size = arguments.bytes or BYTES_DEFAULT[tool]
     for name, value, most in (
         ("--seconds", arguments.seconds, SECONDS_MAX),
-        ("--bytes", size, BYTES_MAX),
+        ("--bytes", size, IPERF_BYTES_MAX if tool is Tool.TCP else BYTES_MAX),
         ("--gpus", arguments.gpus, GPUS_MAX),
     ):
         if not 1 <= value <= most:
             raise SettingsError(f"{name} {value}: from 1 to {most}")
     if arguments.device:
         check_name(arguments.device, "device")
+        if tool is Tool.TCP:
+            raise SettingsError(
+                "--device: with --tool tcp the hosts' addresses say which interface"
+            )
     try:
         start = tuple(shlex.split(arguments.start))
     except ValueError as error:
@@ -170,12 +186,20 @@ def refuse_beside_jobs(client: Client, ends: tuple[End, End]) -> None:
             raise BesideJobsError(f"{words}; --beside-jobs does it nevertheless")
 
 
+def chosen(wanted: Wanted, one: End, other: End) -> tuple[Tool, str]:
+    host = Host()
+    try:
+        return choose(host.run, wanted, (one, other))
+    finally:
+        host.close()
+
+
 def measured(only: str, wanted: Wanted, one: End, other: End) -> list[Result]:
     """One result for each way; none on the host that is the server alone."""
     host = Host()
     try:
         if only == SERVER:
-            checked(host.run(started(wanted, "", perftest_words(wanted)), wanted.limit_s), SERVER)
+            checked(host.run(started(wanted, "", end_words(wanted)), wanted.limit_s), SERVER)
             return []
         if only == CLIENT:
             return [ask(host.run, wanted, one, other)]

@@ -20,20 +20,37 @@ import msgspec
 from collector.contract.errors import HostError, ParseError, SettingsError
 from collector.doors.commands import Output
 from collector.formats.nccl_tests import parse_row
-from collector.parsing.perftest import Measured, parse_perftest
+from collector.parsing.iperf import parse_iperf
+from collector.parsing.measured import Measured
+from collector.parsing.perftest import parse_perftest
 
 PORT: Final = 18_515
-"""perftest's own."""
+"""perftest's own, and iperf3's here, so that one hole in a firewall does for both."""
 START_SECONDS: Final = 15.0
 """For ssh, the program and its queue pairs, beside the time that it measures."""
 RETRY_SECONDS: Final = 1.0
 """Between two tries of a client whose server does not listen yet."""
 SECONDS_MAX, BYTES_MAX, GPUS_MAX = 60, 1 << 30, 16
+TCP_STREAMS: Final = 4
+"""One rarely fills a fast link, and takes one of several ways."""
+TCP_CONNECT_SECONDS: Final = 5
+IPERF_BYTES_MAX: Final = 1 << 20
+"""iperf3's own bound of a write (MAX_BLOCKSIZE)."""
 LATENCY_MESSAGES: Final = 10_000
 """20 ms on a good link; bounded by time where it is bad."""
 NCCL_ROUNDS: Final = 20
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,252}")
 """Of hosts, addresses and devices: no option of a program, and no sign that a shell changes."""
+
+RDMA_CLASS: Final = "/sys/class/infiniband"
+NOT_THERE: Final = b"No such file"
+"""What `ls` says where the kernel has no RDMA at all."""
+NO_DEVICE: Final = "Unable to find the Infiniband/RoCE device"
+"""perftest's words for no RDMA device, or none of the name that was asked for."""
+NO_DEVICE_MEANS: Final = (
+    ": that host has no such RDMA device, or its driver is not loaded (`ls /sys/class/infiniband` "
+    "there shows those that are); --tool tcp measures TCP instead"
+)
 
 Run = Callable[[Sequence[str], float], Output]
 
@@ -43,6 +60,7 @@ class Tool(enum.StrEnum):
 
     BANDWIDTH = "bandwidth"
     LATENCY = "latency"
+    TCP = "tcp"
     NCCL = "nccl"
 
 
@@ -93,6 +111,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         way = f"from {self.client} to {self.server}"
         if found.bits_per_second is not None:
             what = f"{found.bits_per_second / 1e9:.4g} Gb/s"
+            if found.sent_again is not None:
+                what += f" (TCP sent {found.sent_again} segments again)"
         else:
             typical, most = (found.seconds_typical or 0.0), (found.seconds_99 or 0.0)
             what = f"{typical * 1e6:.4g} µs typical, {most * 1e6:.4g} µs for 99 of 100"
@@ -104,6 +124,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 PROGRAMS: Final = {
     Tool.BANDWIDTH: "ib_write_bw",
     Tool.LATENCY: "ib_send_lat",
+    Tool.TCP: "iperf3",
     Tool.NCCL: "all_reduce_perf",
 }
 
@@ -123,6 +144,20 @@ def perftest_words(wanted: Wanted, server: str = "") -> list[str]:
     else:
         words += ["-n", str(LATENCY_MESSAGES)]
     return [*words, *([server] if server else [])]
+
+
+def iperf_words(wanted: Wanted, server: str = "") -> list[str]:
+    """A server for one client; or the client, whose report is JSON."""
+    words = [PROGRAMS[Tool.TCP], "-p", str(PORT)]
+    if not server:
+        return [*words, "-s", "-1"]
+    words += ["-c", server, "-t", str(wanted.seconds), "-l", str(wanted.bytes), "-J"]
+    return [*words, "-P", str(TCP_STREAMS), "--connect-timeout", str(TCP_CONNECT_SECONDS * 1000)]
+
+
+def end_words(wanted: Wanted, server: str = "") -> list[str]:
+    """One end; ``server``: the address that a client goes to."""
+    return (iperf_words if wanted.tool is Tool.TCP else perftest_words)(wanted, server)
 
 
 def nccl_words(wanted: Wanted, one: End, other: End) -> list[str]:
@@ -149,7 +184,7 @@ def measure(run: Run, wanted: Wanted, server: End, client: End) -> Result:
 
     def serve() -> None:
         try:
-            words = started(wanted, server.host, perftest_words(wanted))
+            words = started(wanted, server.host, end_words(wanted))
             ended.append(run(words, wanted.limit_s))
         except HostError as error:
             ended.append(error)
@@ -176,13 +211,11 @@ def ask(
 ) -> Result:
     """The client's end: again and again until the server listens, its time is up, or it ended."""
     deadline = time.monotonic() + wanted.limit_s
-    words = started(wanted, client.host, perftest_words(wanted, server.address))
+    words = started(wanted, client.host, end_words(wanted, server.address))
     while True:
         output = run(words, wanted.limit_s)
         try:
-            return result_of(
-                wanted, server, client, parse_perftest(checked(output, "the client's end"))
-            )
+            return result_of(wanted, server, client, parse_client(wanted.tool, output))
         except ParseError:
             if is_over() or time.monotonic() + RETRY_SECONDS >= deadline:
                 raise
@@ -191,6 +224,14 @@ def ask(
 
 def result_of(wanted: Wanted, server: End, client: End, found: Measured) -> Result:
     return Result(tool=wanted.tool, client=client.host, server=server.host, measured=found)
+
+
+def parse_client(tool: Tool, output: Output) -> Measured:
+    """iperf3 says inside of its report what failed; the others say it by their status."""
+    if tool is Tool.TCP and not output.is_cut and output.text.startswith(b"{"):
+        return parse_iperf(output.text)
+    text = checked(output, "the client's end")
+    return parse_iperf(text) if tool is Tool.TCP else parse_perftest(text)
 
 
 def checked(output: Output, what: str) -> bytes:
@@ -205,7 +246,28 @@ def complaint_of(output: Output | HostError) -> str:
         return str(output)
     text = (output.complaints or output.text).decode("utf-8", errors="replace")
     last = next((line.strip() for line in reversed(text.splitlines()) if line.strip(" -")), "")
-    return f"status {output.status}: {last[:200] or 'it said nothing'}"
+    means = NO_DEVICE_MEANS if NO_DEVICE in last else ""
+    return f"status {output.status}: {last[:200] or 'it said nothing'}{means}"
+
+
+def has_rdma(run: Run, wanted: Wanted, end: End) -> bool:
+    """Whether a host has an RDMA device. Raises ParseError where that cannot be told."""
+    output = run(started(wanted, end.host, ["ls", RDMA_CLASS]), wanted.limit_s)
+    if not output.status and not output.is_cut:
+        return bool(output.text.split())
+    if NOT_THERE in output.complaints and RDMA_CLASS.encode() in output.complaints:
+        return False
+    why = f"cannot tell whether {end.host} has an RDMA device: {complaint_of(output)}"
+    raise ParseError("", f"{why}; --tool says what to measure with")
+
+
+def choose(run: Run, wanted: Wanted, ends: Sequence[End]) -> tuple[Tool, str]:
+    """What measures where nobody said it, and why: RDMA where both have it, as training uses it."""
+    without = [end.host for end in ends if not has_rdma(run, wanted, end)]
+    if not without:
+        return Tool.BANDWIDTH, f"both hosts have RDMA devices: {PROGRAMS[Tool.BANDWIDTH]}"
+    hosts = " and ".join(without)
+    return Tool.TCP, f"no RDMA device on {hosts}: TCP by {PROGRAMS[Tool.TCP]}"
 
 
 def parse_nccl(text: bytes) -> Measured:
