@@ -213,7 +213,12 @@ def play_trial(trial: Trial, reshape: Reshape = lambda jobs: jobs) -> Played:
         trial=trial,
         topology=scenario.cluster.topology,
         fabric=scenario.cluster.fabric.value,
-        run=msgspec.structs.replace(run, seconds=scenario.seconds, sayings=sayings),
+        run=msgspec.structs.replace(
+            run,
+            seconds=scenario.seconds,
+            sayings=sayings,
+            collisions=simulation.collisions(),
+        ),
         costs=[costs.of(truth.start_ns, truth.end_ns) for truth in truths],
         cpu_seconds=round(time.process_time() - started, 2),
     )
