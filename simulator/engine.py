@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.collisions import Collisions
 from simulator.faults.model import FOREVER, Cluster, Injection
 from simulator.faults.places import used_links
 from simulator.jobs.job import Job
@@ -20,7 +21,7 @@ from simulator.network.losses import link_errors
 from simulator.network.model import Solution
 from simulator.network.network import Network
 from simulator.pattern import Pattern
-from simulator.scenario import Scenario, Truth, truth_of
+from simulator.scenario import Collision, Scenario, Truth, truth_of
 from simulator.snapshot import HangDump, Happening, Snapshot
 from simulator.tallies import Tallies
 from simulator.topology.build import build
@@ -68,6 +69,9 @@ class Simulation:
         self.cluster = Cluster(
             self.topology, scenario.jobs, used_links=used_links(self.world, self.patterns)
         )
+        self._collisions = Collisions(
+            self.topology, {one: job.name for job in self._jobs for one in job.patterns}
+        )
         self._turns: list[Turn | None] = [self._next_turn(job) for job in self._jobs]
         self.now_s = 0.0
         self._pending = sorted(scenario.injections, key=lambda one: one.start_s)
@@ -98,12 +102,17 @@ class Simulation:
             for one in sorted(self.scenario.injections, key=lambda one: one.start_s)
         ]
 
+    def collisions(self) -> list[Collision]:
+        """Where flows met by chance until now."""
+        return self._collisions.until_now(self.scenario.start_unix_ns)
+
     def tick(self) -> Snapshot:
         seconds = self.scenario.tick_seconds
         sent_before = self._tallies.bytes_sent.copy()
         self._advance(self.now_s + seconds)
         self._book()
         self._draw()
+        self._collisions.tick(self.now_s, seconds)
         sent = (self._tallies.bytes_sent - sent_before) / seconds
         self._advance_machines(seconds, sent)
         self._drifted_s = np.where(
@@ -163,6 +172,7 @@ class Simulation:
 
     def _move(self, solution: Solution, seconds: float) -> None:
         self._tallies.add(solution.links, solution.nics, seconds)
+        self._collisions.add(solution.meetings, self.now_s, seconds)
         turns = [turn for turn in self._turns if turn and turn.is_active]
         for turn, speed, bps in zip(turns, solution.speed, solution.flow_bps, strict=True):
             turn.progress(speed, bps, seconds)

@@ -48,6 +48,22 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: int
 
 
+class Collision(msgspec.Struct, frozen=True, kw_only=True):
+    """Flows that met by chance on one cable between switches while one beside it was idle.
+
+    No fault, and yet the truth: who says that this port is congested is right.
+    """
+
+    culprits: tuple[Culprit, ...]
+    """The port where the flows met, and the other end of its cable."""
+    jobs: tuple[str, ...]
+    """Whose flows these were."""
+    start_ns: int
+    end_ns: int
+    lost_share: float
+    """Of what the flows would have brought in this time, as a mean over all of it."""
+
+
 def truth_of(injection: Injection, cluster: Cluster, start_unix_ns: int) -> Truth:
     fault = injection.fault
     return Truth(

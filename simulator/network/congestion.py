@@ -57,6 +57,8 @@ class Feeding:
     """Of each flow, on the wire; infinite where a link limits it."""
     congested: Ints
     """Links that are fed more than they carry."""
+    excess: Floats
+    """Of each of those: the share of what it is fed that it does not carry."""
     wire_bps: Floats
     """Rate of each flow on the wire at its fair rate."""
     load_bps: Floats
@@ -155,7 +157,9 @@ def find_congestion(world: World, links: Links, crowd: Crowd, fair: Fair) -> Fee
     arriving = _arriving(crowd, fair, (demand, wire), at)
     feed = add_up(crowd.feed[fair.which[at]], arriving, len(crowd.fed_to))
     fed = add_up(crowd.fed_to, np.minimum(feed, capacity[crowd.fed_from]), len(capacity))
-    return Feeding(demand, uses.links[fed > capacity * (1 + SLACK)], wire, load)
+    is_over = fed > capacity * (1 + SLACK)
+    excess = 1.0 - capacity[is_over] / fed[is_over]
+    return Feeding(demand, uses.links[is_over], excess, wire, load)
 
 
 def _arriving(crowd: Crowd, fair: Fair, rates: tuple[Floats, Floats], at: Ints) -> Floats:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from simulator.pattern import Pattern
 from simulator.topology.model import Floats, Ints
 
 FINEST_SECONDS = 1e-3
@@ -89,6 +90,17 @@ class NicRates:
 NOTICED = tuple(one.name for one in fields(NicRates) if one.name != "nics")
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Flows that meet in front of one link between switches: see `simulator.network.meetings`."""
+
+    link: int
+    patterns: tuple[Pattern, ...]
+    """Whose flows these are."""
+    lost_share: float
+    """Of what they bring to the link: what it does not carry."""
+
+
 @dataclass(eq=False)
 class Solution:
     """Speeds and counter rates of active units while nothing changes, by pattern as asked."""
@@ -101,3 +113,4 @@ class Solution:
     where the rest of the unit limits it. 0 for flows of units that are not active."""
     links: LinkRates
     nics: NicRates
+    meetings: tuple[Meeting, ...] = ()

@@ -32,6 +32,7 @@ from simulator.network.flows import (
 from simulator.network.lone import Lone, used
 from simulator.network.losses import link_errors
 from simulator.network.maxmin import share
+from simulator.network.meetings import find_meetings
 from simulator.network.model import FINEST_SECONDS, Solution
 from simulator.network.partial import Mixture, scale
 from simulator.pattern import Pattern
@@ -241,6 +242,7 @@ class Network:
             flow_bps=np.split(able, ends)[:-1],
             links=count_links(links, crowd, on_wire, bursts, fluid),
             nics=count_nics(links, crowd, pace, on_wire, fluid),
+            meetings=find_meetings(world, patterns, mixture.fair, mixture.feeding),
         )
 
     def _settle(self, world: World, scene: Scene) -> Settled:

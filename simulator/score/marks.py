@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from collector.contract.units import NS
-from collector.contract.verdict import Culprit, Verdict
-from simulator.scenario import Truth
+from collector.contract.verdict import Cause, Culprit, Verdict
+from simulator.scenario import Collision, Truth
 
 GRACE_NS = 30 * NS
 """How long after the end of a fault a verdict on it still counts: windows close late."""
@@ -43,6 +43,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     sayings: list[Saying]
     error: str = ""
     """Why the run broke off, if it did: it then counts as a miss of everything."""
+    collisions: list[Collision] = []
+    """Flows that met by chance: verdicts about these are true, and about no fault."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +108,9 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     benign_seconds: float
     """Simulated time in which nothing was wrong."""
     false_incidents: int
-    """Verdicts in that time."""
+    """Verdicts in that time, but for those about flows that did meet by chance."""
+    by_chance: int = 0
+    """Verdicts of all runs about flows that did meet by chance: true, and about no fault."""
     sureness: list[Sureness] = []
     """Confidence against what was right: a calibrated 0.9 is right nine times of ten."""
 
@@ -167,15 +171,31 @@ def judge(run: Run) -> list[Result]:
     return results
 
 
-def false_sayings(run: Run) -> list[Saying]:
-    """Verdicts of a run that are right for no truth of it."""
-    return [
-        saying
-        for saying in run.sayings
-        if not any(
-            is_about(saying, truth) and is_right(saying.verdict, truth) for truth in run.truths
+def is_injected(saying: Saying, run: Run) -> bool:
+    """Whether it is right about a fault of its run."""
+    return any(is_about(saying, truth) and is_right(saying.verdict, truth) for truth in run.truths)
+
+
+def is_by_chance(saying: Saying, run: Run) -> bool:
+    """Whether it is about no fault, and flows did meet by chance at that port at that time."""
+    return (
+        not is_injected(saying, run)
+        and saying.verdict.cause is Cause.CONGESTION
+        and any(
+            one.start_ns <= saying.said_ns <= one.end_ns + GRACE_NS
+            and any(names(saying.verdict.culprit, right) for right in one.culprits)
+            for one in run.collisions
         )
-    ]
+    )
+
+
+def is_true(saying: Saying, run: Run) -> bool:
+    return is_injected(saying, run) or is_by_chance(saying, run)
+
+
+def false_sayings(run: Run) -> list[Saying]:
+    """Verdicts of a run that are right for no truth of it, and for nothing that chance did."""
+    return [saying for saying in run.sayings if not is_true(saying, run)]
 
 
 def is_benign(run: Run) -> bool:
@@ -197,7 +217,8 @@ def mark(runs: Sequence[Run]) -> Marks:
         row[first] = row.get(first, 0) + 1
     benign = [run for run in runs if is_benign(run)]
     for run in benign:
-        first = str(run.sayings[0].verdict.cause) if run.sayings else NOTHING
+        said = false_sayings(run)
+        first = str(said[0].verdict.cause) if said else NOTHING
         row = confusion.setdefault(NOTHING, {})
         row[first] = row.get(first, 0) + 1
     wrong_causes = [str(saying.verdict.cause) for _, saying in wrong]
@@ -218,7 +239,8 @@ def mark(runs: Sequence[Run]) -> Marks:
         ],
         confusion={cause: dict(sorted(row.items())) for cause, row in sorted(confusion.items())},
         benign_seconds=sum(run.seconds for run in benign),
-        false_incidents=sum(len(run.sayings) for run in benign),
+        false_incidents=sum(len(false_sayings(run)) for run in benign),
+        by_chance=sum(is_by_chance(saying, run) for run in runs for saying in run.sayings),
         sureness=mark_sureness(runs),
     )
 
@@ -226,14 +248,7 @@ def mark(runs: Sequence[Run]) -> Marks:
 def mark_sureness(runs: Sequence[Run]) -> list[Sureness]:
     """How often verdicts of each confidence were right; ranges without verdicts are left out."""
     sayings = [
-        (
-            saying.verdict.confidence,
-            any(
-                is_about(saying, truth) and is_right(saying.verdict, truth) for truth in run.truths
-            ),
-        )
-        for run in runs
-        for saying in run.sayings
+        (saying.verdict.confidence, is_true(saying, run)) for run in runs for saying in run.sayings
     ]
     rows = []
     for low, high in pairwise(CONFIDENCES):

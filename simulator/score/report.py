@@ -49,6 +49,14 @@ def to_markdown(board: Scoreboard) -> str:
             f"({number(marks.false_per_day)} a day; the bar is {FALSE_PER_DAY_MAX})."
         ),
         "",
+        *(
+            [
+                f"{marks.by_chance} verdicts beside these are about flows that did meet by chance.",
+                "",
+            ]
+            if marks.by_chance
+            else []
+        ),
         "## By cause",
         "",
         *table([marks.overall, *marks.by_cause]),

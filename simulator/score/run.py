@@ -172,7 +172,10 @@ def attempt_case(
         answer.send(broken(run, str(error)))
     else:
         seconds = simulation.scenario.seconds
-        answer.send(msgspec.structs.replace(run, seconds=seconds, sayings=sayings))
+        collisions = simulation.collisions()
+        answer.send(
+            msgspec.structs.replace(run, seconds=seconds, sayings=sayings, collisions=collisions)
+        )
 
 
 def broken(run: Run, reason: str) -> Run:

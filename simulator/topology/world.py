@@ -26,6 +26,7 @@ RAW_BER_SPREAD = 1.0
 """Standard deviation of the logarithm of that rate between cables."""
 COOLING_SPREAD = 0.04
 
+HASH_BITS = 32
 SWITCH_BUFFER_BYTES = 64 << 20
 """Shared packet memory of one switch: a 51.2 Tb/s chip of 2024 has 64 to 165 MiB."""
 
@@ -73,7 +74,7 @@ class Knobs:
     switch_hash_seed: Ints
     """ECMP hash seed. All equal: the tiers choose alike (polarisation)."""
     switch_hash_bits: Ints
-    """Bits of a flow's identity that the hash sees: 32; 0 puts every flow on one uplink."""
+    """Of a flow's identity, what the hash sees: `HASH_BITS`; 0 puts every flow on one uplink."""
 
     # Per GPU.
     gpu_cooling_share: Floats
@@ -164,7 +165,7 @@ class World(Knobs):
         self.nic_is_dead = np.zeros(nics, dtype=np.bool_)
         self.switch_buffer_share = np.ones(switches)
         self.switch_hash_seed = self._hash_seed.copy()
-        self.switch_hash_bits = np.full(switches, 32, dtype=np.int32)
+        self.switch_hash_bits = np.full(switches, HASH_BITS, dtype=np.int32)
         self.gpu_cooling_share = self._cooling.copy()
         self.gpu_power_limit_share = np.ones(gpus)
         self.gpu_correctable_per_second = np.zeros(gpus)
@@ -190,6 +191,13 @@ class World(Knobs):
         """Which directed links can be used: a cable that is dead in one direction is down."""
         live: Bools = self.link_up & self.link_up[self.topology.reverse]
         return live
+
+    def routes_as_built(self) -> bool:
+        """Whether every flow goes where it would go without any fault."""
+        is_hashed = (self.switch_hash_seed == self._hash_seed) & (
+            self.switch_hash_bits == HASH_BITS
+        )
+        return bool(self.link_up.all() and is_hashed.all())
 
     def network_digest(self) -> bytes:
         """Equal where all knobs of links, NICs and switches are equal."""

@@ -1,12 +1,14 @@
 """Trials without a service say what the service says, verdict for verdict."""
 
+import msgspec
 import pytest
 
 from simulator.engine import Simulation
+from simulator.score.accuracy.trials import Trial, play_trial
 from simulator.score.cases import make_case
 from simulator.score.direct.play import play_directly
 from simulator.score.handicap import Handicap
-from simulator.score.marks import Saying, is_right
+from simulator.score.marks import Saying, is_right, judge
 from simulator.score.run import run_all
 from tests.tools.cut import CUT
 
@@ -44,3 +46,35 @@ def test_processes_that_stopped_are_found_by_ras_alone() -> None:
     assert sayings
     truths = simulation.truths()
     assert all(any(is_right(one.verdict, truth) for truth in truths) for one in sayings)
+
+
+LOUD, SLIGHT = 1.0, 0.2
+SHORT = CUT.choose(
+    [
+        ("slow_nic", LOUD),
+        ("bad_cable", LOUD),
+        ("power_throttle", LOUD),
+        ("host_steal", LOUD),
+        ("hang_not_launched", LOUD),
+        ("slow_nic", SLIGHT),
+    ],
+    5,
+)
+
+
+@pytest.mark.parametrize(("fault", "strength"), SHORT)
+def test_a_short_trial_says_the_same_until_it_ends(fault: str, strength: float) -> None:
+    """As those of 1,024 hosts are played, where both ways can be."""
+    whole = Trial(kind="ladder", faults=(fault,), seed=SEED, strength=strength)
+    full = play_trial(whole)
+    short = play_trial(msgspec.structs.replace(whole, is_short=True))
+    assert (full.run.error, short.run.error) == ("", "")
+    assert short.run.truths == full.run.truths
+    assert short.costs == full.costs, "the cluster is played to its end"
+    assert short.run.collisions == full.run.collisions
+    (found,), (cut,) = judge(full.run), judge(short.run)
+    assert (cut.delay_s, cut.is_first_right) == (found.delay_s, found.is_first_right)
+    said = words(short.run.sayings)
+    assert said == words(full.run.sayings)[: len(said)]
+    if strength == LOUD:
+        assert found.is_found

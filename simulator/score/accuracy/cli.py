@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -62,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of --accuracy: hosts of the cluster with one fault (default 16)",
     )
     parser.add_argument(
+        "--sample",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of --accuracy: so many of the trials, drawn by the first seed (default: all)",
+    )
+    parser.add_argument(
         "--peace-days",
         type=float,
         default=0.0,
@@ -81,6 +89,8 @@ def family_of(kind: str) -> str:
 
 def run_accuracy(arguments: argparse.Namespace) -> int:
     """Play what is not in the files of ``--out`` yet, then write the tables of all that is."""
+    if arguments.sample < 0:
+        raise SettingsError(f"--sample {arguments.sample}: must be 0 (all) or more")
     if not 0 <= arguments.peace_days <= DAYS_MAX:
         raise SettingsError(f"--peace-days {arguments.peace_days:g}: must be 0 to {DAYS_MAX:g}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -96,6 +106,7 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
         *before(seeds, arguments.trial_hosts),
     ]
     trials = [one for one in trials if arguments.trials in ("all", family_of(one.kind))]
+    trials = sampled(trials, arguments.sample, seeds[0])
     watches = [
         Watch(seed=seeds[0] + number, hours=WATCH_HOURS)
         for number in range(round(arguments.peace_days * 24 / WATCH_HOURS))
@@ -120,6 +131,14 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def sampled(trials: Sequence[Trial], count: int, seed: int) -> list[Trial]:
+    """So many of them in the order in which they were drawn; all of them for 0."""
+    if not count:
+        return list(trials)
+    order = np.random.default_rng([seed, *b"sample"]).permutation(len(trials))
+    return [trials[place] for place in order[:count].tolist()]
+
+
 def collect_seldom() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
@@ -127,7 +146,7 @@ def collect_seldom() -> None:
 def played(
     pool: ProcessPoolExecutor, trials: Sequence[Trial], watches: Sequence[Watch]
 ) -> Iterator[tuple[str, bytes, str]]:
-    """The file, its line and words for a person, as they end."""
+    """The file, its line and words for a person, as they end: which it was, and its time."""
     started: dict[Future[Any], tuple[str, str]] = {}
     for trial in trials:
         started[pool.submit(play_shape, trial)] = (TRIALS, trial.name)
@@ -135,7 +154,8 @@ def played(
         started[pool.submit(play_watch, watch)] = (PEACE, f"peace {watch.seed}")
     for future in as_completed(started):
         name, words = started[future]
-        yield name, msgspec.json.encode(future.result()), words
+        result = future.result()
+        yield name, msgspec.json.encode(result), f"{words}, {result.cpu_seconds:.0f} s of a core"
 
 
 def read_lines(path: Path, kind: type[Line]) -> list[Line]:

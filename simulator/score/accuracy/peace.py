@@ -174,7 +174,7 @@ def play_watch(watch: Watch) -> Watched:
     )
     try:
         sayings = play_directly(simulation, quiet_seconds=QUIET_SECONDS, calm_seconds=CALM_SECONDS)
-        run = msgspec.structs.replace(run, sayings=sayings)
+        run = msgspec.structs.replace(run, sayings=sayings, collisions=simulation.collisions())
     except FabricscopeError as error:
         run = msgspec.structs.replace(run, error=str(error))
     return Watched(

@@ -14,7 +14,7 @@ from simulator.scenario import START_UNIX_NS
 from simulator.score.accuracy.peace import Watched
 from simulator.score.accuracy.shapes import FAULTS, SHAPE, SHAPES, SIGHT, SIGHTS
 from simulator.score.accuracy.trials import BEFORE, Played
-from simulator.score.marks import Result, false_sayings, is_about, is_right, judge
+from simulator.score.marks import Result, Run, false_sayings, is_by_chance, is_true, judge
 from simulator.score.report import percent, seconds
 
 COSTS = ((0.0, 0.01), (0.01, 0.03), (0.03, 0.1), (0.1, 0.3), (0.3, math.inf))
@@ -164,12 +164,7 @@ def reliability(
 ) -> tuple[list[str], float | None]:
     """Confidence against the share that was right, and the Brier score."""
     said = [
-        (
-            saying.verdict.confidence,
-            any(
-                is_about(saying, truth) and is_right(saying.verdict, truth) for truth in run.truths
-            ),
-        )
+        (saying.verdict.confidence, is_true(saying, run))
         for run in (*(one.run for one in trials), *(one.run for one in peace))
         for saying in run.sayings
     ]
@@ -188,7 +183,7 @@ def reliability(
 
 def peace_words(peace: Sequence[Watched]) -> list[str]:
     days = sum(one.gpu_days for one in peace) / PEACE_GPUS
-    false = [(one, saying) for one in peace for saying in one.run.sayings]
+    false = [(one, saying) for one in peace for saying in false_sayings(one.run)]
     if not days:
         return []
     most = (NONE_SEEN if not false else upper(len(false))) / days
@@ -206,6 +201,10 @@ def peace_words(peace: Sequence[Watched]) -> list[str]:
             f"| {saying.verdict.summary} |"
         )
     return lines
+
+
+def by_chance(run: Run) -> int:
+    return sum(is_by_chance(saying, run) for saying in run.sayings)
 
 
 def upper(count: int) -> float:
@@ -251,6 +250,9 @@ def markdown(trials: Sequence[Played], peace: Sequence[Watched]) -> str:
         f"Brier score {brier_words}.",
         "",
     ]
+    runs = [*(one.run for one in trials), *(one.run for one in peace)]
+    if chance := sum(map(by_chance, runs)):
+        lines += [f"{chance} verdicts are about flows that did meet by chance: not counted.", ""]
     if broken:
         lines += [f"{len(broken)} trials had no place for their faults and were left out.", ""]
     return "\n".join(lines)

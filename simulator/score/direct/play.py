@@ -158,10 +158,14 @@ def play_directly(
     *,
     calm_seconds: float = 0.0,
     may_rest: bool = True,
+    first_look_s: float = 0.0,
+    is_over: Callable[[Sequence[Saying]], bool] = lambda _: False,
 ) -> list[Saying]:
     """As `simulator.score.run.play`. ``quiet_seconds`` 0: every tick is judged.
 
     Looks are ``calm_seconds`` apart while nothing comes of what is found; 0: every tick then.
+    The first one is at ``first_look_s`` of the scenario, and what agents sent before it is there.
+    Once what was said until then ``is_over`` nobody looks any more: the cluster is played alone.
 
     ``may_rest`` False: every job is looked at whenever any is, as in services of before.
 
@@ -190,8 +194,14 @@ def play_directly(
             batch for batch in reporter.unpacked(snapshot) if not is_silent(batch.agent, handicap)
         ]
         windows.take(snapshot, batches, now_ns)
+        if snapshot.time_s < first_look_s:
+            continue
         for moment_ns, verdicts in evaluator.evaluate(now_ns):
             found = {(each.cause, each.culprit): each for each in verdicts}
             sayings += [Saying(found[key], moment_ns) for key in found if key not in standing]
             standing = set(found)
+        if is_over(sayings):
+            for rest in simulation.run():
+                note(rest)
+            break
     return sayings

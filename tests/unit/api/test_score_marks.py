@@ -5,8 +5,17 @@ import pytest
 
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
-from simulator.scenario import Truth
-from simulator.score.marks import GRACE_NS, NOTHING, Run, Saying, judge, mark
+from simulator.scenario import Collision, Truth
+from simulator.score.marks import (
+    GRACE_NS,
+    NOTHING,
+    Run,
+    Saying,
+    false_sayings,
+    is_by_chance,
+    judge,
+    mark,
+)
 from simulator.score.report import Scoreboard, to_json, to_markdown
 
 NIC = Culprit(host="node0003", device="mlx5_1", port="1")
@@ -115,3 +124,59 @@ def test_the_scoreboard_can_be_read_by_machines_and_people() -> None:
 def test_a_scoreboard_without_any_verdict_has_no_precision() -> None:
     text = to_markdown(Scoreboard(version="1", seeds=[1], marks=mark([run()]), runs=[run()]))
     assert "| slow_link | 1 | 0% | 0% | - | - | - |" in text
+
+
+# What chance does --------------------------------------------------------------------------------
+
+UPLINK = Culprit(switch="leaf-1", switch_port="17")
+
+
+def chance_run(*sayings: Saying) -> Run:
+    """Flows met at the uplink in the second half of the fault's time, and a while longer."""
+    collision = Collision(
+        culprits=(UPLINK, Culprit(switch="spine-0", switch_port="2")),
+        jobs=("a", "b"),
+        start_ns=150 * NS,
+        end_ns=250 * NS,
+        lost_share=0.3,
+    )
+    return msgspec.structs.replace(run(*sayings), collisions=[collision])
+
+
+def test_a_verdict_about_flows_that_did_meet_is_not_false_and_finds_no_fault() -> None:
+    said = chance_run(say(160, Cause.CONGESTION, UPLINK))
+    marks = mark([said])
+    assert false_sayings(said) == []
+    assert (marks.by_chance, marks.overall.found, marks.overall.sayings) == (1, 0, 0)
+    assert [one.right for one in marks.sureness] == [1]
+
+
+@pytest.mark.parametrize(
+    "saying",
+    [
+        say(140, Cause.CONGESTION, UPLINK),
+        say(281, Cause.CONGESTION, UPLINK),
+        say(160, Cause.CONGESTION, Culprit(switch="leaf-1", switch_port="18")),
+        say(160, Cause.CONGESTION, Culprit(switch="leaf-1")),
+        say(160, Cause.SLOW_LINK, UPLINK),
+    ],
+    ids=["before it", "long after it", "the port beside it", "no port", "another cause"],
+)
+def test_a_verdict_about_a_collision_that_did_not_happen_stays_false(saying: Saying) -> None:
+    said = chance_run(saying)
+    assert false_sayings(said) == [saying]
+    assert mark([said]).by_chance == 0
+
+
+def test_a_verdict_about_the_injected_fault_is_no_chance() -> None:
+    said = chance_run(say(160))
+    assert not is_by_chance(said.sayings[0], said)
+    assert mark([said]).overall.found == 1
+
+
+def test_in_a_healthy_run_a_true_collision_is_no_false_incident() -> None:
+    healthy = msgspec.structs.replace(
+        chance_run(say(160, Cause.CONGESTION, UPLINK)), truths=[truth()]
+    )
+    wrong = msgspec.structs.replace(healthy, collisions=[])
+    assert (mark([healthy]).false_incidents, mark([wrong]).false_incidents) == (0, 1)

@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 
 from simulator.engine import Simulation
+from simulator.score.accuracy.cli import sampled
 from simulator.score.accuracy.shapes import FAULTS, SHAPES, SIGHTS, all_shapes, shaped
 from simulator.score.accuracy.table import told
-from simulator.score.accuracy.trials import HOSTS_MEDIUM, HOSTS_SMALL, Played, make_trial
+from simulator.score.accuracy.trials import (
+    HOSTS_LARGE,
+    HOSTS_MEDIUM,
+    HOSTS_SMALL,
+    Played,
+    ladder,
+    make_trial,
+)
 from simulator.score.cases import clusters, draw_jobs
 from simulator.score.handicap import Handicap, is_silent, seen
 from simulator.score.marks import Run
@@ -30,6 +38,21 @@ def test_all_shapes_and_sights_meet_all_faults() -> None:
     trials = all_shapes([5])
     assert len({one.name for one in trials}) == len(trials)
     assert len(trials) == (len(SHAPES) + len(SIGHTS)) * len(FAULTS)
+
+
+def test_a_sample_is_drawn_once_and_grows_by_what_was_not_in_it() -> None:
+    trials = ladder([5])
+    assert sampled(trials, 0, 5) == trials
+    few, more = sampled(trials, 20, 5), sampled(trials, 40, 5)
+    assert len({one.name for one in more}) == 40
+    assert more[:20] == few, "a run that goes on plays no trial twice"
+    assert len({one.faults for one in few}) > 10, "of many faults"
+    assert sampled(trials, 20, 6) != few
+
+
+def test_only_trials_of_the_largest_clusters_are_short() -> None:
+    assert all(one.is_short for one in ladder([5], HOSTS_LARGE))
+    assert not any(one.is_short for one in [*ladder([5]), *ladder([5], HOSTS_MEDIUM)])
 
 
 def test_a_handicap_leaves_what_its_name_says() -> None:
