@@ -30,6 +30,7 @@ from api.http.tokens.book import TokenBook
 from api.http.turns import Slots, Turns
 from api.http.wellbeing import Wellbeing
 from api.http.works import Supervisor
+from api.jobs.correlate.ahead import Ahead
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.pieces import JobPieces
 from api.oncall.cases.keeper import CaseKeeper
@@ -92,6 +93,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     gangs: Gangs
     fabric_reader: FabricReader
     job_pieces: JobPieces
+    ahead: Ahead
     tokens: TokenBook
     page: PageFiles | None
     """Null: none was built."""
