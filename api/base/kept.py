@@ -33,6 +33,12 @@ class Kept(Generic[Thing]):
             self._things.move_to_end(key)
         return known[1] if is_valid(known[1]) else None
 
+    def peek(self, key: Hashable) -> Thing | None:
+        """What is kept, valid or not; to look is no use of it."""
+        with self._lock:
+            known = self._things.get(key)
+        return None if known is None else known[1]
+
     def put(self, key: Hashable, thing: Thing, size: int) -> None:
         """``size``: in bytes. What was kept under the key before goes."""
         with self._lock:

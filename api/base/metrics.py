@@ -137,6 +137,7 @@ class ServiceMetrics:
         self.recent_reads = self._counter("fabric_service_recent_reads_total")
         self.days_dropped = self._counter("fabric_service_store_days_dropped_total")
         self.kept_parts = self._counter("fabric_service_kept_parts_total")
+        self.ahead_left_out = self._counter("fabric_service_ahead_left_out_total")
         self.rollout_steps = self._counter("fabric_service_rollout_steps_total")
         self.rollout_reports_dropped = self._counter("fabric_service_rollout_reports_dropped_total")
         self.configurations_refused = self._counter("fabric_service_configurations_refused_total")

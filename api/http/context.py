@@ -30,6 +30,7 @@ from api.http.tokens.book import TokenBook
 from api.http.turns import Slots, Turns
 from api.http.wellbeing import Wellbeing
 from api.http.works import Supervisor
+from api.jobs.correlate.ahead import Ahead
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.pieces import JobPieces
 from api.oncall.cases.keeper import CaseKeeper
@@ -46,6 +47,10 @@ EXPLANATIONS_KEPT_MAX = 4
 """Of 4 MB each at 64 hosts."""
 
 
+PATTERNS_KEPT_MAX = 4
+"""Of a job's traffic, 8 MB at 1,024 ranks."""
+
+
 class Queues(msgspec.Struct, frozen=True, kw_only=True):
     """Queues for answers that take a core for long; each kind has its own."""
 
@@ -56,6 +61,7 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
     heats: Turns = msgspec.field(default_factory=Turns)
     link_shares: Turns = msgspec.field(default_factory=Turns)
     looks: Turns = msgspec.field(default_factory=lambda: Turns(LOOKS_KEPT_MAX))
+    patterns: Turns = msgspec.field(default_factory=lambda: Turns(PATTERNS_KEPT_MAX))
     pieces: Turns = msgspec.field(default_factory=Turns)
     placements: Turns = msgspec.field(default_factory=Turns)
     timelines: Turns = msgspec.field(default_factory=Turns)
@@ -92,6 +98,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     gangs: Gangs
     fabric_reader: FabricReader
     job_pieces: JobPieces
+    ahead: Ahead
     tokens: TokenBook
     page: PageFiles | None
     """Null: none was built."""

@@ -67,7 +67,7 @@ OF_ROLE: Final = {
 }
 
 INGEST_WORKS: Final = frozenset({"sighting", "inventory feed"})
-ANSWER_WORKS: Final = frozenset({"news", "health", "actions", "rules"})
+ANSWER_WORKS: Final = frozenset({"news", "ahead", "health", "actions", "rules"})
 """Where a process does not lead, `actions` and `rules` only keep what they show fresh."""
 EVALUATE_WORKS: Final = frozenset(
     {

@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 
 from api.base.clocks import TrustedClock
 from api.base.kept import Kept
-from api.base.limits import HOSTS_KNOWN_MAX
+from api.base.limits import HEATS_WAITING_MAX, HOSTS_KNOWN_MAX, TIMELINES_WAITING_MAX
 from api.base.metrics import ServiceMetrics
 from api.base.quarantine import Quarantine
 from api.base.steady import Steady
@@ -58,11 +58,14 @@ from api.http.works import (
     watch_ports,
     watch_wellbeing,
 )
+from api.jobs.correlate import ahead
+from api.jobs.correlate.ahead import Ahead
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.pieces import JobPieces
 from api.jobs.correlate.roll import RollTask, make_roll
 from api.oncall.cases.keeper import CaseKeeper, Retention
 from api.oncall.evaluate.asking import Asking
+from api.oncall.evaluate.changes import Changes
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.members import HEALTH, NOTICES, ROLL, WATCH
 from api.oncall.evaluate.parts import Evaluation, make_evaluation
@@ -113,6 +116,7 @@ def wire(
     watch = make_store_watch(settings, store, metrics, is_watching, clock)
     ingest.budgets.tenants = tenants = Tenants(settings.tenant_limits, metrics)
     works: dict[str, Work] = {}
+    queues, pieces = Queues(), make_pieces(store, metrics)
     context = Context(
         settings=settings,
         clock=clock,
@@ -139,10 +143,11 @@ def wire(
         floors=Floors(topologies, inventory, clock),
         gangs=Gangs(clock),
         fabric_reader=make_fabric_reader(store, metrics),
-        job_pieces=make_pieces(store, metrics),
+        job_pieces=pieces,
+        ahead=make_ahead(pieces, inventory, queues, evaluation.changes, metrics, clock),
         tokens=make_book(inventory.tokens, clock, settings.token_file, settings.token_need, passes),
         page=page_files.find_page(page_files.FOLDER),
-        queues=Queues(),
+        queues=queues,
         supervisor=Supervisor(works, metrics),
         wellbeing=Wellbeing(metrics.vitals, store, inventory, ingest.commit, watch, members.judge),
         duties=duties,
@@ -275,6 +280,25 @@ def make_pieces(store: Store, metrics: ServiceMetrics) -> JobPieces:
     return pieces
 
 
+def make_ahead(
+    pieces: JobPieces,
+    inventory: Inventory,
+    queues: Queues,
+    pages: Changes,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+) -> Ahead:
+    """An open page hears news of incidents."""
+    # One more than others may be: it is never refused, and they are one earlier at most.
+    waiting_max = 1 + max(HEATS_WAITING_MAX, TIMELINES_WAITING_MAX)
+    hooks = ahead.Hooks(
+        in_turn=lambda step: queues.pieces.take(step, "AHEAD", waiting_max),
+        has_pages=lambda: len(pages) > 0,
+        left_out=lambda rule, count: metrics.ahead_left_out.labels(rule).inc(count),
+    )
+    return Ahead(pieces, inventory, clock, hooks)
+
+
 def make_fabric_reader(store: Store, metrics: ServiceMetrics) -> FabricReader:
     reader = FabricReader(store)
     watch_kept(metrics, "fabric", reader.kept)
@@ -365,6 +389,7 @@ def works_of(
         "evaluator": evaluation.task.run,
         **({"roll-ups": rollups.run} if may_roll_up else {}),
         "news": parts.changes.run,
+        "ahead": parts.ahead.run,
         "health": parts.health.run,
         "actions": parts.acting.task.run,
         "optics": optics.run,

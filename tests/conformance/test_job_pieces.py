@@ -82,19 +82,19 @@ def looked(pieces: JobPieces, span: tuple[int, int] = SPAN) -> Pieced:
     return found
 
 
-def shown(found: Pieced) -> list[object]:
+def shown(found: Pieced, stretch_ns: int) -> list[object]:
     """All that answers are made of."""
     told: list[object] = [found.source, found.kept_one_in, found.steps, list(found.clocks)]
     for quantity in Quantity:
         heat = found.heat(quantity, **SHOWN)
         if heat is not None:
             told += [heat.ranks, heat.start_ns, heat.end_ns, heat.values, heat.steps_in_one]
-    buckets = found.buckets(STRETCH_NS)
+    buckets = found.buckets(stretch_ns)
     return [*told, *(getattr(buckets, name) for name in buckets.__struct_fields__)]
 
 
-def assert_same(one: Pieced, other: Pieced) -> None:
-    told, expected = shown(one), shown(other)
+def assert_same(one: Pieced, other: Pieced, stretch_ns: int = STRETCH_NS) -> None:
+    told, expected = shown(one, stretch_ns), shown(other, stretch_ns)
     assert len(told) == len(expected)
     for mine, theirs in zip(told, expected, strict=True):
         if isinstance(mine, np.ndarray):

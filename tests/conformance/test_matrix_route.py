@@ -11,7 +11,8 @@ from alerts.traffic.flows import messages_of, sums_of, traffic_of
 from alerts.traffic.matrix import check_of, matrix_of, misfit, sent_and_received
 from alerts.traffic.places import By, Places, places_of
 from alerts.window.model import JobWindow, Window
-from api.http import works
+from api.http import turns, works
+from api.http.routes import matrix as matrix_route
 from api.jobs.correlate import traffic
 from api.jobs.correlate.read import Question
 from collector.contract import wire
@@ -30,6 +31,12 @@ EXPERTS, STAGES = "train", "pipe"
 PAYLOAD = 4096 / (4096 + 26)
 """Of an InfiniBand packet of 4 KiB."""
 """Beside the checkout, where it is."""
+
+
+@pytest.fixture(autouse=True)
+def asks_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds change from test to test, so no answer stands for the next."""
+    monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +97,28 @@ def test_modelled_bytes_are_those_that_nics_count_but_for_headers(service: InPro
         assert check["ratio"] == pytest.approx(PAYLOAD, abs=0.02)
         assert check["median_ratio"] == pytest.approx(PAYLOAD, abs=0.02)
         assert all(one["ratio"] == pytest.approx(PAYLOAD, abs=0.03) for one in check["worst"])
+
+
+def test_more_nics_than_can_be_listed_are_counted_alike(
+    service: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = ask(service, EXPERTS, by="nic")
+    monkeypatch.setattr(traffic, "SERIES_ASKED_MAX", 1)
+    assert ask(service, EXPERTS, by="nic")["check"] == listed["check"]
+    assert listed["check"]["counted_bytes"] > 0
+
+
+def test_a_matrix_by_another_kind_of_place_reads_the_traffic_once(
+    service: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 60.0)
+    with patch.object(matrix_route, "read_pattern", side_effect=matrix_route.read_pattern) as read:
+        stretch: dict[str, str | int] = {
+            "to": round(small_scenario().start_unix_ns / NS) + TO_S - 1
+        }
+        for by in ("host", "nic", "rank", "rail"):
+            assert ask(service, EXPERTS, by=by, **stretch)["cells"]
+    assert read.call_count == 1
 
 
 def test_data_parallel_rings_stand_out_and_stay_on_their_rails(service: InProcess) -> None:

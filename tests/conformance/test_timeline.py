@@ -14,7 +14,7 @@ from api.http import turns, works
 from api.http.routes import heat as heat_route
 from api.http.routes.shared import looks
 from api.http.routes.shared.looks import look_at
-from api.jobs.correlate import pieces, roll
+from api.jobs.correlate import ahead, pieces, roll
 from api.jobs.correlate.piece import make_piece
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation, Timing
@@ -67,6 +67,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     with (
         hurried[0],
         hurried[1],
+        # Tests count the pieces that answers make.
+        patch.object(ahead, "ROUND_SECONDS", 3_600.0),
         in_process(tmp_path_factory.mktemp("service"), clock=lambda: now[0]) as running,
     ):
         send(running.client)

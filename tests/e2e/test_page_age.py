@@ -25,14 +25,14 @@ pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow]
 
 
 class Held:
-    """Requests of one path, held back until the test lets them go."""
+    """Requests of one path, held back until the test lets them go; ``among``: with these words."""
 
-    def __init__(self, page: Page, path: str) -> None:
+    def __init__(self, page: Page, path: str, among: str = "") -> None:
         self.waiting: list[Route] = []
         self.asked = 0
         self.given_up: list[str] = []
         self._is_over = False
-        page.route(f"**{path}*", self._hold)
+        page.route(f"**{path}*{among}*" if among else f"**{path}*", self._hold)
         page.on("requestfailed", lambda one: self._note(one, path))
 
     def _hold(self, route: Route) -> None:
@@ -75,14 +75,15 @@ def count_of(seen: Watched, path: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("address", "slow", "pulse", "shown"),
+    ("address", "slow", "pulse", "shown", "asked"),
     [
-        ("/fabric", "/v1/fabric/state", "/v1/topology", "Worst links"),
-        (f"/job/{VICTIM_JOB}", f"/v1/jobs/{VICTIM_JOB}/timeline", "/verdict", "Steps:"),
+        # What is shown, that again, and all of the range behind it.
+        ("/fabric", "/v1/fabric/state", "/v1/topology", "Worst links", 3),
+        (f"/job/{VICTIM_JOB}", f"/v1/jobs/{VICTIM_JOB}/timeline", "/verdict", "Steps:", 2),
     ],
 )
 def test_an_answer_slower_than_the_pulse_is_shown(
-    seen: Watched, address: str, slow: str, pulse: str, shown: str
+    seen: Watched, address: str, slow: str, pulse: str, shown: str, asked: int
 ) -> None:
     page = seen.page
     # Told the service's time, which stands, the page would turn back: a third question, if it is
@@ -100,10 +101,31 @@ def test_an_answer_slower_than_the_pulse_is_shown(
     expect(
         page.get_by_role("img", name=shown).or_(page.get_by_role("region", name=shown)).first
     ).to_be_visible()
-    seen.until(lambda: held.asked == 2, "what the pulses wanted is asked for now")
+    seen.until(lambda: held.asked == asked, "what the pulses wanted is asked for now")
     held.let_all_go()
     seen.settle()
-    assert (held.asked, held.given_up) == (2, [])
+    assert (held.asked, held.given_up) == (asked, [])
+
+
+def test_the_fabric_does_not_wait_for_its_past(seen: Watched) -> None:
+    page = seen.page
+    held = Held(page, "/v1/fabric/state", "frames=60")
+    page.goto(f"{seen.url}/#/fabric")
+    seen.until(lambda: held.asked == 1, "the range is asked for behind what is shown")
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_contain_text("The busiest carries")
+    expect(page.locator(".fabric-moment")).to_contain_text("asking for others")
+    expect(page.locator("main .state.loading")).to_have_count(0)
+    slider = page.get_by_role("slider", name="Moment")
+    slider.press("Home")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("being asked"))
+    expect(heading).to_contain_text("how they fare is being asked")
+    held.let_all_go()
+    # The data are younger than the range.
+    expect(heading).to_contain_text("none has a reading at this moment")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("worst link"))
+    expect(page.locator(".fabric-moment")).to_contain_text("mean of 30 s")
+    seen.settle()
 
 
 def test_another_range_takes_the_place_of_the_question_under_way(seen: Watched) -> None:
@@ -115,7 +137,7 @@ def test_another_range_takes_the_place_of_the_question_under_way(seen: Watched) 
     seen.until(lambda: held.asked == 2, "the state of the hour is asked for")
     seen.until(lambda: len(held.given_up) == 1, "the question before is given up")
     held.waiting.pop(0)
-    held.let_go()
+    held.let_all_go()
     seen.settle()
 
 

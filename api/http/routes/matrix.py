@@ -16,17 +16,19 @@ from alerts.traffic.matrix import Cells, Matrix, sent_and_received
 from alerts.traffic.places import By
 from alerts.traffic.rhythm import Odd
 from alerts.window.columns import Floats
-from api.fabric.cache import BuiltTopology
-from api.http.context import Context, Parts
-from api.http.routes.shared.answers import copied
+from api.base.limits import MATRICES_WAITING_MAX
+from api.http.context import Parts
+from api.http.routes.shared.answers import BUSY, copied
 from api.http.routes.shared.find import FoundJob
 from api.http.routes.shared.parameters import From, To, span_of
 from api.http.routes.shared.topologies import find
+from api.http.turns import refusals_counted
 from api.jobs.correlate.pattern import Pattern, read_pattern
 from collector.contract.units import NS
 
 router = APIRouter(tags=["jobs"])
 
+MATRIX = "matrix"
 CELLS_DEFAULT = 1_000
 CELLS_MAX = 20_000
 """Cells of one answer, about 4 MB. 10,240 ranks have a hundred million: those with the most bytes
@@ -184,7 +186,9 @@ class TrafficMatrixOut(BaseModel):
 
 
 @router.get(
-    "/v1/jobs/{job}/matrix", summary="Traffic between ranks of a job, how much and in what rhythm"
+    "/v1/jobs/{job}/matrix",
+    summary="Traffic between ranks of a job, how much and in what rhythm",
+    responses=BUSY,
 )
 async def matrix(
     job: FoundJob,
@@ -197,14 +201,20 @@ async def matrix(
     """Bytes from each to each, from collectives and how NCCL runs them; checked against NICs."""
     span_ns = span_of(parts, job, from_, to)
     built = await find(parts, None)
-    return await asyncio.to_thread(make_matrix, parts, job.job, span_ns, (by, limit), built)
+    with refusals_counted(parts.metrics, MATRIX):
+        # Whoever turns rows and columns into something else asks about the same traffic.
+        pattern = await parts.queues.patterns.take(
+            lambda: read_pattern(parts.store, parts.inventory, job.job, span_ns, built.topology),
+            "MATRICES_WAITING_MAX",
+            MATRICES_WAITING_MAX,
+            key=(job.job, span_ns),
+        )
+    return await asyncio.to_thread(make_matrix, pattern, job.job, span_ns, by, limit)
 
 
 def make_matrix(
-    parts: Context, job: str, span_ns: tuple[int, int], asked: tuple[By, int], built: BuiltTopology
+    pattern: Pattern, job: str, span_ns: tuple[int, int], by: By, limit: int
 ) -> TrafficMatrixOut:
-    by, limit = asked
-    pattern = read_pattern(parts.store, parts.inventory, job, span_ns, built.topology)
     drawn = pattern.matrix(by)
     shown: Cells = drawn.cells.select(slice(limit))
     hidden: Cells = drawn.cells.select(slice(limit, None))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from api.base.kept import Kept
 from api.data.store.store import Store
 from api.data.store.touched import group_of
 from api.jobs.correlate.heat import HeatMap, Quantity, fewer_ranks, put_together
-from api.jobs.correlate.near import PIECE_NS, Near
+from api.jobs.correlate.near import AFTER_NS, BEFORE_NS, PIECE_NS, Near
 from api.jobs.correlate.piece import Buckets, Piece, Span, Wanted, make_piece
 from api.jobs.correlate.window import JobRanks
 from collector.contract.units import NS
@@ -175,10 +175,8 @@ class JobPieces:
         """
         if not job_rank or not 0 < span[1] - span[0] <= PIECED_NS_MAX:
             return None
-        lengths = (stretch_ns, self._grids.get(job), *PAGE_STRETCHES_NS)
-        stretches = frozenset(length for length in lengths if length is not None)
-        wanted = Wanted(spent=spent, stretches_ns=stretches)
-        starts = list(range(span[0] // PIECE_NS * PIECE_NS, span[1], PIECE_NS))
+        wanted = self._wanted(job, spent=spent, stretch_ns=stretch_ns)
+        starts = starts_in(span)
         make, near = self._maker(job, job_rank, wanted, starts)
         last = len(starts) - 1
         places = {round(share * last / (PROBES - 1)) for share in range(PROBES)}
@@ -191,19 +189,63 @@ class JobPieces:
             return None
         return Pieced(span=span, job_rank=job_rank, starts=starts, pieces=pieces)
 
-    def _maker(
-        self, job: str, job_rank: JobRanks, wanted: Wanted, starts: Sequence[int]
-    ) -> tuple[Callable[[int, Near], Piece], Near]:
-        """Makes a piece or takes the kept one; and what reads those that are missing."""
-        members = hash(frozenset(job_rank.items()))
-        groups = {group_of(communicator) for communicator, _ in job_rank}
+    @property
+    def number(self) -> int | None:
+        """Of the latest insert of records; None: others insert as well, and no piece is kept."""
         touched = self._store.touched_records
-        # Before anything is read: what is written meanwhile may not be in it.
-        number = touched.number
+        return touched.number if touched.is_complete else None
+
+    def missing(
+        self, job: str, job_rank: JobRanks, starts: Sequence[int], *, spent: bool = False
+    ) -> list[int]:
+        """Of these pieces those that a look at the job would make."""
+        wanted, is_valid = self._wanted(job, spent=spent), self._validity(job_rank)
+        members = members_key(job_rank)
+
+        def is_missing(start: int) -> bool:
+            known = self.kept.peek((job, members, start))
+            return known is None or not is_valid(known) or not wanted.is_in(known)
+
+        return [start for start in starts if is_missing(start)]
+
+    def has(self, job: str, job_rank: JobRanks, start: int) -> bool:
+        """Whether this piece is kept, as it may have been at another time."""
+        return self.kept.peek((job, members_key(job_rank), start)) is not None
+
+    def written(self, job_rank: JobRanks, start: int) -> int:
+        """The latest insert of records that this piece is made of, as a rule."""
+        read = (start - BEFORE_NS, start + PIECE_NS + AFTER_NS)
+        return self._store.touched_records.latest(*read, groups_of(job_rank))
+
+    def make(
+        self, job: str, job_rank: JobRanks, starts: Sequence[int], *, spent: bool = False
+    ) -> Iterator[Piece]:
+        """These pieces one by one, as a look at the job makes them."""
+        make, near = self._maker(job, job_rank, self._wanted(job, spent=spent), starts)
+        for start in starts:
+            yield make(start, near)
+
+    def _wanted(self, job: str, *, spent: bool, stretch_ns: int | None = None) -> Wanted:
+        lengths = (stretch_ns, self._grids.get(job), *PAGE_STRETCHES_NS)
+        stretches = frozenset(length for length in lengths if length is not None)
+        return Wanted(spent=spent, stretches_ns=stretches)
+
+    def _validity(self, job_rank: JobRanks) -> Callable[[Piece], bool]:
+        groups, touched = groups_of(job_rank), self._store.touched_records
 
         def is_valid(piece: Piece) -> bool:
             is_known = touched.is_complete  # that is, what others write is noted, too
             return is_known and touched.latest(*piece.read, groups) <= piece.number
+
+        return is_valid
+
+    def _maker(
+        self, job: str, job_rank: JobRanks, wanted: Wanted, starts: Sequence[int]
+    ) -> tuple[Callable[[int, Near], Piece], Near]:
+        """Makes a piece or takes the kept one; and what reads those that are missing."""
+        members, is_valid = members_key(job_rank), self._validity(job_rank)
+        # Before anything is read: what is written meanwhile may not be in it.
+        number = self._store.touched_records.number
 
         def known_at(start: int) -> Piece | None:
             return self.kept.get((job, members, start), is_valid)
@@ -227,6 +269,20 @@ class JobPieces:
             return piece
 
         return make, near
+
+
+def starts_in(span: Span) -> list[int]:
+    """Where the pieces begin that have a part of this time."""
+    return list(range(span[0] // PIECE_NS * PIECE_NS, span[1], PIECE_NS))
+
+
+def members_key(job_rank: JobRanks) -> int:
+    return hash(frozenset(job_rank.items()))
+
+
+def groups_of(job_rank: JobRanks) -> set[int]:
+    """What the job's records are told from others' by, when they are written."""
+    return {group_of(communicator) for communicator, _ in job_rank}
 
 
 def show_steps(pieces: Sequence[Piece]) -> bool:

@@ -26,7 +26,7 @@ from api.jobs.correlate.read import (
     read_members,
     thinned_by,
 )
-from api.jobs.correlate.readings import GAP_SECONDS, Choice, all_names
+from api.jobs.correlate.readings import GAP_SECONDS, SERIES_ASKED_MAX, Choice, all_names
 from api.jobs.correlate.window import JobRanks
 from collector.contract.collective import Operation
 from collector.contract.identity import metric_id
@@ -290,6 +290,10 @@ NAMES_SQL = f"""
     SELECT series, any(metric_name) AS name, any(labels) AS words FROM series
     WHERE {NAMED} GROUP BY series
 """  # noqa: S608 - our words
+LISTED = "PREWHERE series IN {series:Array(UInt64)} WHERE"
+"""Which series there are was asked before, for their labels; their rows are read first."""
+FOUND = f"WHERE series IN (SELECT series FROM series WHERE {NAMED}) AND"  # noqa: S608 - our words
+"""Of more series than can be listed."""
 GROWN_SQL = f"""
     WITH arraySort(point -> point.1, groupArray((time_ms, value))) AS points,
          arrayPopBack(points) AS before, arrayPopFront(points) AS after,
@@ -303,8 +307,7 @@ GROWN_SQL = f"""
     SELECT metric, series, arraySum(inside) AS covered_ms, arraySum(grown) AS amount
     FROM (
         SELECT metric, series, toUnixTimestamp64Milli(time) AS time_ms, value AS value FROM samples
-        WHERE metric IN {{metrics:Array(UInt32)}}
-          AND series IN (SELECT series FROM series WHERE {NAMED})
+        {LISTED} metric IN {{metrics:Array(UInt32)}}
           AND time > fromUnixTimestamp64Milli({{from_ms:Int64}} - {GAP_SECONDS * 1000})
           AND time <= fromUnixTimestamp64Milli({{to_ms:Int64}} + {GAP_SECONDS * 1000})
     )
@@ -341,7 +344,7 @@ def read_counted(
         "from_ms": from_ms,
         "to_ms": to_ms,
     }
-    rows = store.query(GROWN_SQL, parameters).to_pylist() if labels else []
+    rows = grown(store, parameters, sorted(labels))
     for row in rows:
         name, words = labels[row["series"]]
         key = known[name].key(words, ("host", "device"))
@@ -355,6 +358,14 @@ def read_counted(
                 line[at] = whole if np.isnan(line[at]) else line[at] + whole
     best: Floats = np.where(np.isnan(found[0]), found[1], found[0])
     return best
+
+
+def grown(store: Store, parameters: dict[str, Any], series: list[int]) -> list[dict[str, Any]]:
+    if not series:
+        return []
+    if len(series) > SERIES_ASKED_MAX:
+        return store.query(GROWN_SQL.replace(LISTED, FOUND), parameters).to_pylist()
+    return store.query(GROWN_SQL, {**parameters, "series": series}).to_pylist()
 
 
 # Some ranks' records -----------------------------------------------------------------------------

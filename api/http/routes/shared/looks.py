@@ -30,6 +30,7 @@ async def look_once(
     ``spent``: where ranks' time went is asked for, too. ``stretch_ns``: the timeline's stretches.
     ``is_pieced``: whether pieces can be used.
     """
+    parts.ahead.note_look(job, spent=spent)
     if stretch_ns is not None:
         # Before its turn: who is looking at the same job now makes them along with the rest.
         parts.job_pieces.want(job, stretch_ns)

@@ -22,6 +22,8 @@ export interface FabricState {
   readonly pause: Float32Array;
   /** 1 or 0. */
   readonly up: Float32Array;
+  /** Frames that are still being asked for: nothing is known of them yet. */
+  readonly awaited?: ReadonlySet<number>;
 }
 
 interface Packed {

@@ -41,6 +41,11 @@ export class Frame {
     return this.state.times[this.index] ?? 0;
   }
 
+  /** Whether it is still being asked for. */
+  get isAwaited(): boolean {
+    return this.state.awaited?.has(this.index) ?? false;
+  }
+
   /** Whether no link has a reading. */
   get isEmpty(): boolean {
     return this.graph.links.every(({ index }) => {
@@ -164,5 +169,6 @@ export function summaryOf(frame: Frame): string {
 export function valueWord(frame: Frame, quantity: Quantity, link: number): string {
   if (frame.isUp(link) === false) return "down";
   const value = frame.value(quantity, link);
+  if (frame.isAwaited) return "being asked";
   return Number.isNaN(value) ? "no data" : QUANTITIES[quantity].show(value);
 }

@@ -45,8 +45,11 @@ export function LinkPlots({ link, frame, flow }: PlotsProps) {
         format={percent}
         bands={bands}
       />
-      {!isSome(errors) && !isSome(pause) && (
-        <p class="soft">No errors and no pause in this range.</p>
+      {state.awaited?.size ? (
+        <p class="soft">The rest of this range is being asked.</p>
+      ) : (
+        !isSome(errors) &&
+        !isSome(pause) && <p class="soft">No errors and no pause in this range.</p>
       )}
     </>
   );

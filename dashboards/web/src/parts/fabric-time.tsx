@@ -17,6 +17,8 @@ export interface FabricTimeProps {
     readonly bucket: number;
     readonly words: string;
     readonly down: number;
+    /** It is still being asked for. */
+    readonly isAwaited: boolean;
   }[];
   readonly incidents: readonly (Stretch & { readonly href: string; readonly summary: string })[];
   readonly dark: boolean;
@@ -50,7 +52,9 @@ export function FabricTime(props: FabricTimeProps) {
   };
   const peak = props.peaks[index];
   const time = times[index] ?? 0;
-  const words = `${moment(time)}${peak ? `, worst link ${peak.words}` : ""}`;
+  const worst = peak?.isAwaited ? ", being asked" : peak ? `, worst link ${peak.words}` : "";
+  const words = `${moment(time)}${worst}`;
+  const isAwaited = props.peaks.some((one) => one.isAwaited);
   return (
     <div class="fabric-time">
       <button
@@ -67,7 +71,7 @@ export function FabricTime(props: FabricTimeProps) {
           {props.peaks.map((one, place) => (
             <i
               key={times[place]}
-              class={one.down ? "down" : ""}
+              class={one.isAwaited ? "awaited" : one.down ? "down" : ""}
               style={{ background: one.bucket < 0 ? "none" : stepColour(one.bucket, props.dark) }}
             />
           ))}
@@ -89,7 +93,9 @@ export function FabricTime(props: FabricTimeProps) {
       </div>
       <output class="fabric-moment">
         {props.isAtEnd && props.isFollowing ? <b>Now</b> : <b>{moment(time)}</b>}
-        <small class="soft">mean of {duration(props.stepSeconds)}</small>
+        <small class="soft">
+          {isAwaited ? "asking for others" : `mean of ${duration(props.stepSeconds)}`}
+        </small>
       </output>
       {!props.isAtEnd && (
         <button type="button" onClick={() => props.onIndex(undefined)}>

@@ -26,6 +26,7 @@ import { areHostsCells, type Form, formFor } from "../parts/fabric-layout";
 import { FabricLegend } from "../parts/fabric-legend";
 import { FabricMap } from "../parts/fabric-map";
 import { causeWords, type Mark, marksOf, placeOf } from "../parts/fabric-marks";
+import { firstOf, joined, stepOf, wholeOf } from "../parts/fabric-moments";
 import { linksBetween, linksOfRail } from "../parts/fabric-paths";
 import { bucketOf, isQuantity, QUANTITIES, type Quantity } from "../parts/fabric-scale";
 import { FabricTable } from "../parts/fabric-table";
@@ -40,9 +41,6 @@ import { Chosen } from "./fabric-chosen";
 import { Lit, Tools } from "./fabric-tools";
 import "../style/fabric.css";
 
-/** Moments of the slider at most, and how short one may be: switches are polled every 10 s to 30 s. */
-const FRAMES_MOST = 60;
-const FRAME_SECONDS_LEAST = 15;
 const TOPOLOGY_PULSE_SECONDS = 30;
 const INCIDENTS_MOST = 500;
 const WORST_SHOWN = 50;
@@ -77,31 +75,57 @@ export default function Fabric() {
   );
 }
 
-/** How all links fared at moments of the range. */
-function useLinkState(at: number | undefined): Resource<FabricState> {
-  const { from, to, last } = range.value;
-  const length = to - from;
-  const frames = Math.max(1, Math.min(FRAMES_MOST, Math.floor(length / FRAME_SECONDS_LEAST)));
-  const pulseSeconds = Math.max(FRAME_SECONDS_LEAST, length / frames);
-  return useResource(
-    `fabric state ${rangeWord.value}`,
-    (abort) => {
-      const { value } = range;
-      return askFabricState({ from: value.from, to: value.to, frames, at }, abort);
-    },
-    last === undefined ? 0 : Math.floor(now.value / pulseSeconds),
+interface LinkState {
+  /** The moment that is shown and those next to it. */
+  readonly first: Resource<FabricState>;
+  /** All of the range, asked for behind it. */
+  readonly whole: Resource<FabricState | undefined>;
+}
+
+/** How all links fared at moments of the range; what is shown does not wait for the others. */
+function useLinkState(at: number | undefined): LinkState {
+  const { last } = range.value;
+  const pulse = last === undefined ? 0 : Math.floor(now.value / stepOf(wholeOf(range.value)));
+  const word = rangeWord.value;
+  // Whoever moves on to another moment waits for the whole range, or has it.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: of this range, as it was opened
+  const shown = useMemo(atOf, [word]);
+  const first = useResource(
+    `fabric state ${word}`,
+    (abort) => askFabricState({ ...firstOf(range.value, shown), at }, abort),
+    pulse,
   );
+  const isFirst = first.data === undefined && !first.failure;
+  const whole = useResource(
+    `fabric range ${word}`,
+    async (abort) => (isFirst ? undefined : askFabricState({ ...wholeOf(range.value), at }, abort)),
+    pulse,
+    isFirst ? "" : "asked",
+  );
+  return { first, whole };
+}
+
+/** The moment in the address; undefined: the end of the range. */
+function atOf(): number | undefined {
+  const { at } = route.value.query;
+  return at && Number.isFinite(Number(at)) ? Number(at) : undefined;
 }
 
 /** The cables are drawn at once; how they fare colours them when it is known. */
 function Cabled(props: {
   topology: Topology;
-  state: Resource<FabricState>;
+  state: LinkState;
   incidents: readonly IncidentShort[] | undefined;
 }) {
-  const { topology, state, incidents } = props;
+  const { topology, incidents } = props;
+  const { first, whole } = props.state;
   const graph = useMemo(() => graphOf(topology), [topology]);
-  const known = useMemo(() => state.data ?? nothingKnown(range.value.to), [state.data]);
+  const isGone = whole.data === undefined && whole.failure !== undefined;
+  const known = useMemo(() => {
+    if (!first.data) return whole.data ?? nothingKnown(range.value.to);
+    return isGone ? first.data : joined(first.data, whole.data, wholeOf(range.value));
+  }, [first.data, whole.data, isGone]);
+  const state = first.data || !whole.data ? first : whole;
   const last = range.value.last;
   // Who is at fault takes lines above and below the drawing, which would push it about later.
   if (!incidents) return <Loading what="incidents" />;
@@ -112,6 +136,7 @@ function Cabled(props: {
       ) : (
         <Failed resource={state} what="state of the links" />
       )}
+      {first.data && isGone && <Failed resource={whole} what="state of the links before" />}
       <Seen
         graph={graph}
         state={known}
@@ -155,9 +180,11 @@ function Seen(props: {
   const choose = (focus: Focus | undefined) =>
     withQuery({ focus: focus && focusWord(graph, focus) });
   const worst = useMemo(() => frame.worst(quantity, lit), [frame, quantity, lit]);
-  const summary = props.isAnswered
+  const isAnswered = props.isAnswered && !frame.isAwaited;
+  const isAwaited = props.isAwaited || frame.isAwaited;
+  const summary = isAnswered
     ? summaryOf(frame)
-    : `${count(graph.links.length, "link")}; how they fare is ${props.isAwaited ? "being asked" : "not known"}.`;
+    : `${count(graph.links.length, "link")}; how they fare is ${isAwaited ? "being asked" : "not known"}.`;
   const culprits = culpritWords(graph, marks, asked);
   return (
     <>
@@ -194,7 +221,7 @@ function Seen(props: {
         </Panel>
         <div class="fabric-beside">
           {chosen && <Chosen frame={frame} focus={chosen} incidents={incidents} choose={choose} />}
-          {!props.isAnswered && props.isAwaited ? (
+          {!isAnswered && isAwaited ? (
             <Panel title="Worst links" class="fabric-worst">
               <Loading
                 what={`the state of ${count(graph.links.length, "link")}`}
@@ -218,8 +245,7 @@ function Seen(props: {
 
 /** The state at the moment of the address; without one, at the end of the range. */
 function useFrame(graph: FabricGraph, state: FabricState, isFollowing: boolean) {
-  const asked = route.value.query.at;
-  const at = asked && Number.isFinite(Number(asked)) ? Number(asked) : undefined;
+  const at = atOf();
   const isAtEnd = at === undefined;
   const index = isAtEnd && isFollowing ? lastKnown(state) : frameAt(state.times, at);
   const columns = useMemo(() => columnsOf(graph, state), [graph, state]);
@@ -390,7 +416,8 @@ function Time(props: {
   const { graph, state, index } = props.frame;
   const steps = useMemo(
     () =>
-      peaks(state, quantity).map(({ most, down }) => ({
+      peaks(state, quantity).map(({ most, down }, frame) => ({
+        isAwaited: state.awaited?.has(frame) ?? false,
         bucket: Number.isNaN(most) ? -1 : bucketOf(quantity, most),
         words: Number.isNaN(most) ? "unknown" : QUANTITIES[quantity].show(most),
         down,

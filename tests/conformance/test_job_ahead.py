@@ -1,0 +1,240 @@
+"""Pieces of jobs that are made before somebody looks: whose, how many, and the same ones."""
+
+import asyncio
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
+
+import pytest
+
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store, StoreUrl
+from api.jobs.correlate import ahead as ahead_module
+from api.jobs.correlate import pieces as pieces_module
+from api.jobs.correlate.ahead import AHEAD_NS, Ahead, Hooks
+from api.jobs.correlate.near import PIECE_NS
+from api.jobs.correlate.piece import Piece, make_piece
+from api.jobs.correlate.pieces import JobPieces, Pieced
+from collector.contract.collective import Collective
+from collector.contract.units import NS
+from tests.conformance.test_job_pieces import (
+    JOB_RANK,
+    SECONDS,
+    START_NS,
+    assert_same,
+    records,
+    write,
+)
+from tests.stands.service import TELEMETRY, copy_migrated
+
+STRETCH_NS = 7_500_000_000
+END_S = START_NS / NS + SECONDS
+"""When the last record was written."""
+OVER = (SECONDS * NS) // PIECE_NS
+"""Half minutes of the records that are over when they end, and what follows came."""
+FIRST_SEEN = dt.datetime.fromtimestamp(START_NS / NS, tz=dt.UTC)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    copy_migrated(tmp_path, with_store=True)
+    opened = Store(StoreUrl.parse(f"chdb://{tmp_path / TELEMETRY}"))
+    yield opened
+    opened.close()
+
+
+class Stand:
+    """A service's part with an inventory that says what a test wants; no page is open."""
+
+    def __init__(self, store: Store, *, bytes_max: int = pieces_module.PIECES_BYTES_MAX) -> None:
+        self.pieces = JobPieces(store, bytes_max)
+        self.now_s = END_S + 5
+        self.running = ["job"]
+        self.accused: list[str] = []
+        self.has_pages = False
+        self.left_out: Counter[str] = Counter()
+        members = [
+            SimpleNamespace(communicator=name, rank=rank, job_rank=number)
+            for (name, rank), number in JOB_RANK.items()
+        ]
+        jobs = SimpleNamespace(
+            running=lambda: [
+                SimpleNamespace(job=job, first_seen=FIRST_SEEN) for job in self.running
+            ],
+            members=lambda _: members,
+        )
+        incidents = SimpleNamespace(recent=lambda _: [SimpleNamespace(jobs=self.accused)])
+        inventory = cast("Inventory", SimpleNamespace(jobs=jobs, incidents=incidents))
+        hooks = Hooks(
+            in_turn=in_turn,
+            has_pages=lambda: self.has_pages,
+            left_out=lambda rule, count: self.left_out.update({rule: count}),
+        )
+        self.ahead = Ahead(self.pieces, inventory, lambda: self.now_s, hooks)
+
+    def rounds(self, count: int = 2) -> int:
+        """So many; pieces that were made in them."""
+        return sum(asyncio.run(self.ahead.round()) for _ in range(count))
+
+    def look(self, *, spent: bool) -> Pieced:
+        end_ns = round(self.now_s * NS)
+        found = self.pieces.look("job", JOB_RANK, (end_ns - AHEAD_NS, end_ns), spent=spent)
+        assert found is not None
+        return found
+
+
+async def in_turn(step: Callable[[], Piece | None]) -> Piece | None:
+    return step()
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that keep it within its share of a core."""
+    paused: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    waits = SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread)
+    monkeypatch.setattr("api.jobs.correlate.ahead.asyncio", waits)
+    return paused
+
+
+def until(seconds: float, some: list[Collective]) -> list[Collective]:
+    return [one for one in some if one.time_ns < START_NS + seconds * NS]
+
+
+@pytest.mark.parametrize("spent", [False, True])
+def test_a_look_makes_the_newest_pieces_alone(store: Store, *, spent: bool) -> None:
+    """Also where somebody looked at where ranks' time went."""
+    write(store, records())
+    stand = Stand(store)
+    stand.ahead.note_look("job", spent=spent)
+    assert stand.rounds() > OVER
+    with patch.object(pieces_module, "make_piece", side_effect=make_piece) as made:
+        stand.look(spent=spent)
+        assert made.call_count <= 2
+
+
+def test_what_is_made_ahead_is_what_a_look_makes(store: Store) -> None:
+    write(store, records())
+    stand = Stand(store)
+    stand.ahead.note_look("job", spent=True)
+    stand.rounds()
+    found = stand.look(spent=True)
+    fresh = JobPieces(store).look("job", JOB_RANK, found.span, spent=True)
+    assert fresh is not None
+    assert_same(found, fresh, STRETCH_NS)
+
+
+def test_what_nobody_looks_at_is_not_made(store: Store) -> None:
+    write(store, records())
+    stand = Stand(store)
+    assert stand.rounds() == 0
+
+
+@pytest.mark.parametrize("why", ["accused", "page"])
+def test_who_is_accused_or_seen_on_an_open_page_is_made(store: Store, why: str) -> None:
+    write(store, records())
+    stand = Stand(store)
+    stand.accused = ["job", "ended"] if why == "accused" else []
+    stand.has_pages = why == "page"
+    assert stand.rounds() > OVER
+    stand.has_pages = False
+    stand.now_s += ahead_module.PAGE_SECONDS + 1
+    # Half minutes have passed: who is accused is gone on with, and the page was closed.
+    assert (stand.rounds() > 0) == (why == "accused")
+
+
+def test_nothing_is_made_again_until_something_was_written_and_it_is_quiet(store: Store) -> None:
+    whole = records()
+    late = [one for one in whole if one.rank == 1 and 60 <= one.sequence < 80]
+    write(store, [one for one in whole if one not in late])
+    stand = Stand(store)
+    stand.ahead.note_look("job", spent=False)
+    stand.rounds()
+    assert stand.rounds(3) == 0
+    write(store, late[:10])
+    assert stand.rounds(1) == 0, "more may come"
+    write(store, late[10:])
+    assert stand.rounds(1) == 0
+    assert 1 <= stand.rounds(1) <= 2
+    assert stand.rounds(2) == 0
+
+
+def test_time_that_goes_on_makes_the_piece_that_is_over(store: Store) -> None:
+    whole = records()
+    write(store, until(90, whole))
+    stand = Stand(store)
+    stand.now_s = START_NS / NS + 95
+    stand.ahead.note_look("job", spent=False)
+    stand.rounds()
+    write(store, whole[len(until(90, whole)) :])
+    stand.now_s = END_S + 5
+    # Two that are over since, and the one before, which also reads what follows it.
+    assert 2 <= stand.rounds() <= 3
+    assert stand.rounds() == 0
+
+
+def test_no_more_jobs_than_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead_module, "AHEAD_JOBS_MAX", 2)
+    write(store, until(60, records()))
+    stand = Stand(store)
+    stand.running, stand.has_pages = ["a", "b", "c", "d"], True
+    stand.ahead.note_look("d", spent=False)
+    with patch.object(stand.pieces, "make", side_effect=stand.pieces.make) as make:
+        stand.rounds(4)
+    made = {call.args[0] for call in make.call_args_list}
+    assert made == {"d", "a"}
+    assert stand.left_out["AHEAD_JOBS_MAX"] == 2 * 3, "in each round but the first, which waits"
+
+
+def test_what_has_no_room_is_counted_once_and_not_made_again(store: Store) -> None:
+    write(store, records())
+    stand = Stand(store, bytes_max=30_000)
+    stand.ahead.note_look("job", spent=False)
+    made = stand.rounds()
+    assert stand.rounds(4) == 0
+    assert 0 < stand.left_out["PIECES_BYTES_MAX"] < made
+
+
+def test_it_keeps_to_its_share_and_counts_what_it_could_not_make(
+    store: Store, monkeypatch: pytest.MonkeyPatch, at_once: list[float]
+) -> None:
+    monkeypatch.setattr(ahead_module, "ROUND_PIECES_MAX", 10)
+    clock = iter(range(10_000))
+    clock_by_hand = SimpleNamespace(monotonic=lambda: float(next(clock)))
+    monkeypatch.setattr("api.jobs.correlate.ahead.time", clock_by_hand)
+    write(store, records())
+    stand = Stand(store)
+    stand.ahead.note_look("job", spent=False)
+    assert stand.rounds() == 10
+    assert at_once == [pytest.approx(1 / ahead_module.AHEAD_SHARE - 1)] * 10
+    assert not stand.left_out["AHEAD_SHARE"]
+    stand.now_s += 300
+    stand.rounds(1)
+    assert stand.left_out["AHEAD_SHARE"] == 0, "the oldest were made"
+    stand.now_s += 900
+    stand.rounds(1)
+    assert stand.left_out["AHEAD_SHARE"] > 0
+
+
+def test_where_others_insert_too_nothing_is_made(store: Store) -> None:
+    write(store, records())
+    store.touched_records.is_complete = False
+    stand = Stand(store)
+    stand.ahead.note_look("job", spent=False)
+    assert stand.rounds() == 0
+
+
+def test_a_forgotten_look(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead_module, "LOOKED_MAX", 2)
+    stand = Stand(store)
+    for job in ("a", "b", "a", "c"):
+        stand.ahead.note_look(job, spent=False)
+    looked: Any = stand.ahead._looked
+    assert list(looked) == ["a", "c"]
