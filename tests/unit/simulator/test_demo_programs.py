@@ -24,5 +24,5 @@ def test_a_service_that_does_not_come_up_has_its_last_words_told(
     monkeypatch.setattr(demo, "READY_SECONDS", 0)
     (tmp_path / f"{SERVICE}.log").write_text("first\nstore: applied migration 0001\n")
     client = cast("Client", Unreached())
-    with pytest.raises(FabricscopeError, match="busy .* Its last words: store: applied migration"):
+    with pytest.raises(FabricscopeError, match=r"busy .* Its last words: store: applied migration"):
         await_ready(client, Programs(tmp_path), Stop())
