@@ -60,6 +60,25 @@ def test_a_phone_shows_the_verdict_of_every_row(
 
 
 @pytest.mark.parametrize(("address", "label"), [("/job", "Jobs"), ("/", "Running jobs")])
+def names_of_card(page: Page, label: str) -> list[str]:
+    """The names of the first row's cells, from above to below."""
+    return [
+        str(name)
+        for name in page.evaluate(
+            """label => [...document.querySelectorAll(
+                `table[aria-label='${label}'] tbody tr:first-child td`)]
+                .map(cell => [cell.getBoundingClientRect().top, cell.dataset.label])
+                .sort(([one], [other]) => one - other).map(([, name]) => name)""",
+            label,
+        )
+    ]
+
+
+def test_a_card_on_a_phone_begins_with_the_verdict(seen: Watched, phone: Page) -> None:
+    seen.open("/job")
+    assert names_of_card(phone, "Jobs")[:3] == ["Job", "Verdict", "State"]
+
+
 def test_a_phone_breaks_names_that_are_too_long(
     seen: Watched, phone: Page, address: str, label: str
 ) -> None:
@@ -157,11 +176,19 @@ def test_what_to_fix_first_is_ranked_and_saved_with_its_price(
         page.get_by_role("button", name="Costs by culprit as CSV").click()
     saved.value.save_as(tmp_path / "costs.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "costs.csv").read_text("utf-8-sig"))))
-    hours = [float(row["GPU-hours"]) for row in rows]
+    measured = [row for row in rows if row["GPU-hours"]]
+    hours = [float(row["GPU-hours"]) for row in measured]
     assert hours == sorted(hours, reverse=True)
+    # What nobody measured is no zero: not here, not on Now, not in the list of incidents.
+    (flap,) = (row for row in rows if row["Cause"].startswith("Link flap"))
+    assert (flap["GPU-hours"], flap["Unmeasured"], rows[-1]) == ("", "1", flap)
     assert float(rows[0]["Money"]) == pytest.approx(1000 * hours[0])
     # Of the last four weeks.
     assert float(rows[0]["Hours a week"]) == pytest.approx(hours[0] / 4)
+    seen.go("/incident")
+    flapping = page.get_by_role("table", name="Incidents").get_by_role("row", name="Link flap")
+    expect(flapping.get_by_title("not known")).to_have_text("–")
+    seen.go("/costs")
     page.get_by_label("Added up").select_option("by cause")
     expect(page).to_have_url(re.compile("by=cause"))
     expect(page.get_by_role("table", name="Costs by cause")).to_contain_text("Straggler")
