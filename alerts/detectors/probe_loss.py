@@ -14,7 +14,8 @@ several that are good beyond the leaf. Host and leaf are both said then, and wha
 pairs that no end explains are the rail's: no part is named.
 
 *Assumptions.* Agents of both ends run: an end that answers no host and whose own probes are not
-known has no agent, perhaps, and is left out. A part that is bad is bad for most of its peers. Hosts
+known has no agent, perhaps, and is left out; so is the time in which an end's own probes have a
+gap. A part that is bad is bad for most of its peers. Hosts
 that hang on all the leaves that a host hangs on share its rail's leaf. Where a host's leaf is not
 known it may be the only one there: it is named with half the strength, and the doubt is said.
 
@@ -37,7 +38,8 @@ import msgspec
 import numpy as np
 
 from alerts.finding import Finding
-from alerts.window.model import Ports, Window
+from alerts.window.columns import Flags
+from alerts.window.model import Hosts, Ports, Window
 from collector.contract.cause_facts import Sight, Sought
 from collector.contract.figures import duration
 from collector.contract.probes import LOST, ROUND_TRIP, SENT, parse_far_end
@@ -49,6 +51,7 @@ LOOKS_FOR = Sought(
     "probes that are lost or slow", (Sight("probes between hosts", "hosts", ("probe_",)),)
 )
 
+SENT_TO = SENT.removeprefix("fabric_host_") + ":"
 SHARE_LEAST = 0.01
 """A hundred times what a healthy fabric loses; with 240 probes in a window three of them."""
 LOST_LEAST = 3
@@ -132,26 +135,47 @@ def detect(window: Window) -> list[Finding]:
 
 
 def pairs_by_rail(window: Window) -> dict[str, list[Pair]]:
-    """Every pair that enough probes are known of."""
+    """Every pair that enough probes are known of, while the target's agent is known to run."""
     hosts, found = window.hosts, dict[str, list[Pair]]()
-    prefix, step_s = SENT.removeprefix("fabric_host_") + ":", window.hosts.grid.step_ns / NS
-    for name in sorted(hosts.readings):
-        if not name.startswith(prefix):
-            continue
-        to = name.removeprefix(prefix)
+    step_s, running = hosts.grid.step_ns / NS, running_by_rail(hosts)
+    for name in sorted(name for name in hosts.readings if name.startswith(SENT_TO)):
+        to = name.removeprefix(SENT_TO)
         target, rail = parse_far_end(to)
         names = [f"{metric.removeprefix('fabric_host_')}:{to}" for metric in (LOST, ROUND_TRIP)]
         sent, lost = hosts.values(name), hosts.values(names[0])
         # A cell in which one of the two was not read says nothing about the other.
         known = np.isfinite(sent) & np.isfinite(lost)
-        sent_sum = np.where(known, sent, 0.0).sum(axis=1) * step_s
-        lost_sum = np.where(known, lost, 0.0).sum(axis=1) * step_s
+        if target in running.get(rail, {}):
+            known &= running[rail][target]
+        sent_sum, lost_sum = (
+            np.where(known, each, 0.0).sum(axis=1) * step_s for each in (sent, lost)
+        )
         trips = hosts.values(names[1])
         for row in np.flatnonzero(sent_sum >= SENT_LEAST).tolist():
             own = trips[row][np.isfinite(trips[row])]
             trip = float(np.median(own)) if len(own) else float("nan")
             totals = float(sent_sum[row]), min(float(lost_sum[row]), float(sent_sum[row]))
             found.setdefault(rail, []).append(Pair(hosts.host[row], target, *totals, trip))
+    return found
+
+
+def running_by_rail(hosts: Hosts) -> dict[str, dict[str, Flags]]:
+    """The cells in which each host's own probes are known: its agent runs, and answers others.
+
+    Not those beside a gap: it may have begun or ended within them.
+    """
+    found: dict[str, dict[str, Flags]] = {}
+    for name, readings in hosts.readings.items():
+        if not name.startswith(SENT_TO):
+            continue
+        own = found.setdefault(parse_far_end(name.removeprefix(SENT_TO))[1], {})
+        for row, values in zip(readings.row.tolist(), readings.values, strict=True):
+            host, known = hosts.host[row], np.isfinite(values)
+            own[host] = own[host] | known if host in own else known
+    for own in found.values():
+        for host, known in own.items():
+            beside = np.pad(known, 1, constant_values=True)
+            own[host] = known & beside[:-2] & beside[2:]
     return found
 
 

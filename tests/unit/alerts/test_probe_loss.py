@@ -258,6 +258,22 @@ def test_a_host_without_an_agent_is_not_accused() -> None:
     assert detect(mesh(lambda *_: 0.0, mute="node3")) == []
 
 
+def test_a_host_whose_agent_was_started_anew_is_not_accused() -> None:
+    """Nobody answered for it meanwhile, and its own probes have a gap there."""
+    window = mesh(lambda *_: 0.0)
+    away, lost = slice(10, 14), slice(9, 15)
+    for name, readings in window.hosts.readings.items():
+        if name == f"probe_lost_total:{far_end('node3', RAIL)}":
+            readings.values[:, lost] = PER_SECOND
+        if "probe" in name:
+            readings.values[readings.row == 3, away] = np.nan
+    assert detect(window) == []
+    for name, readings in window.hosts.readings.items():
+        if "probe" in name:
+            readings.values[readings.row == 3, away] = PER_SECOND * (":" in name and "sent" in name)
+    assert culprits(window) == [Culprit(host="node3")], "it ran, and was not heard"
+
+
 def test_a_host_that_sends_and_hears_nothing_is_named() -> None:
     """Its agent runs, and all that it sends and all that is sent to it is lost."""
     assert culprits(mesh(touching("node3", share=1.0))) == [Culprit(host="node3")]
