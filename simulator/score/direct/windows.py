@@ -12,10 +12,10 @@ import numpy as np
 from alerts.window.columns import ClockFit, Ints, Operations, Records
 from alerts.window.common_clock import correct
 from alerts.window.model import Communicator, JobWindow, Pending, Rank, Window
-from alerts.window.slices import PIECES, align_slices, align_whole, choose_slices, shrunk
+from alerts.window.slices import PIECES, align_slices, align_whole, shrunk
 from alerts.window.split import distinct, split
 from alerts.window.statistics import middle
-from alerts.window.steps import infer_steps
+from alerts.window.steps import infer_steps, usual_step_ns
 from api.data.inventory.job_model import JobFound, JobRank
 from api.fabric.cache import BuiltTopology
 from api.fabric.model import Link, Node, NodeKind, Port, make_topology
@@ -23,7 +23,14 @@ from api.fabric.model import Topology as Cabling
 from api.jobs.correlate.read import SOURCES_TIMED
 from api.jobs.correlate.roll import DELAY_SECONDS, ROLL_SECONDS
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
-from api.jobs.correlate.window import IN_SLICES_SHARE, STEP_MEMBERS_MAX, records_of, some_members
+from api.jobs.correlate.window import (
+    STEP_MEMBERS_MAX,
+    newest_time,
+    records_of,
+    rhythm_members,
+    slices_of,
+    some_members,
+)
 from api.jobs.correlate.windows import (
     EVENTS_MAX,
     KEPT_SECONDS,
@@ -322,7 +329,11 @@ def look(
     time = numbers[TIME, chosen]
     edges = np.linspace(span[0], span[1] + 1, PIECES + 1).astype(np.int64)
     counts = np.histogram(time, edges)[0].astype(np.int64)
-    slices = choose_slices(counts, edges, int(IN_SLICES_SHARE * RECORDS_MAX))
+    begin, end = newest_time(counts, edges)
+    newest = chosen[(time >= begin) & (time <= end)]
+    few = of_members(names, context[newest], rhythm_members(job_rank))
+    rhythm = names.records(context[newest[few]], numbers[:, newest[few]])
+    slices = slices_of(counts, edges, usual_step_ns(rhythm, job_rank), RECORDS_MAX)
     inside = np.zeros(len(chosen), dtype=bool)
     for begin, end in slices:
         inside |= (time >= begin) & (time <= end)
@@ -337,6 +348,15 @@ def look(
         clocks=clocks,
         operations=split(correct(raw, clocks)),
     )
+
+
+def of_members(names: Names, context: Ints, members: Sequence[tuple[str, int]]) -> Ints:
+    """The rows of these ranks of communicators; ``context`` has one number for each row."""
+    codes = {name: code for code, name in enumerate(names.communicators)}
+    is_own = np.zeros(len(names.rank), dtype=bool)
+    for name, rank in members:
+        is_own |= (names.communicator == codes.get(name, -1)) & (names.rank == rank)
+    return np.flatnonzero(is_own[context])
 
 
 def pending_of(
