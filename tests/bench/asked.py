@@ -1,13 +1,16 @@
 """What every view of the page and every board costs a service whose store holds so many hosts.
 
-`python -m tests.bench.asked [HOSTS] [--times N] [--views NAME …] [--boards] [--answers FILE]`.
+`python -m tests.bench.asked [HOSTS] [--times N] [--views NAME …] [--boards] [--ahead]
+[--answers FILE]`.
 Nothing else runs beside it, so that the process's CPU time is the answer's (`tests.bench.held`
 fills the store and sets the clock).
 Chromium opens each view with an empty cache, once where nothing has asked before (`first`) and once
 30 seconds later (`next`), which is what a view costs while it is watched. Then each request that
 the views made is asked alone. Beside each figure stands how many times it is that of 16 hosts, if
 those were measured: what shows one job or one host must not grow with the others. ``--times`` puts
-so many times the samples into the store, as of so many times the hosts.
+so many times the samples into the store, as of so many times the hosts. ``--ahead`` opens each view
+a third time, where nobody has looked before and jobs' pieces were made ahead, and prints what it
+cost to make them.
 """
 
 from __future__ import annotations
@@ -219,6 +222,7 @@ class Figures(msgspec.Struct):
     first: dict[str, View] = {}
     next: dict[str, View] = {}
     answers: dict[str, Cost] = {}
+    ahead: dict[str, View] = {}
     boards: dict[str, Cost] = {}
     boards_next: dict[str, Cost] = {}
 
@@ -256,6 +260,25 @@ def views_table(hosts: str, found: Figures, small: Figures) -> Table:
             ]
         )
     return Table(title=f"Views over a store with {hosts} hosts", columns=columns, rows=rows)
+
+
+def ahead_table(hosts: str, found: Figures) -> Table:
+    columns = ["view", "CPU first", "CPU made ahead", "share", "complete first", "made ahead"]
+    rows = []
+    for name, one in found.ahead.items():
+        first = found.first[name]
+        rows.append(
+            [
+                name,
+                f"{first.cost.cpu_ms:,.0f} ms",
+                f"{one.cost.cpu_ms:,.0f} ms",
+                f"{one.cost.cpu_ms / first.cost.cpu_ms:.0%}",
+                f"{first.complete_ms:,.0f} ms",
+                f"{one.complete_ms:,.0f} ms",
+            ]
+        )
+    title = f"The first look, and the first look after pieces were made ahead, {hosts} hosts"
+    return Table(title=title, columns=columns, rows=rows)
 
 
 def costs_table(
@@ -316,6 +339,16 @@ def measure_views(
             answers.note(name, body)
 
 
+def measure_ahead(stand: Stand, found: Figures, chosen: Collection[str] = ()) -> None:
+    """Views that nobody looked at before, of jobs whose pieces were made ahead."""
+    stand.advance()
+    with metered() as meter:
+        made = stand.make_ahead()
+        cost = meter.cost()
+    say(f"asked: {made} pieces of jobs were made ahead, {cost.cpu_ms:,.0f} ms of CPU")
+    found.ahead = open_views(stand, chosen)
+
+
 def question_of(url: str) -> str:
     parts = urlsplit(url)
     asked = [(name, value) for name, value in parse_qsl(parts.query) if name not in shown.TIMES]
@@ -340,6 +373,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--times", type=int, default=1, help="samples of so many times the hosts")
     parser.add_argument("--views", nargs="+", default=(), metavar="NAME", help="these views alone")
     parser.add_argument("--boards", action="store_true", help="the boards' queries; not the views")
+    parser.add_argument("--ahead", action="store_true", help="also with pieces made ahead")
     parser.add_argument("--answers", default="", metavar="FILE", help="write every answer there")
     chosen = parser.parse_args(words)
     size = chosen.hosts, chosen.times
@@ -349,6 +383,8 @@ def main(words: list[str]) -> int:
             measure_boards(stand, found, answers)
         else:
             measure_views(stand, found, answers, chosen.views)
+            if chosen.ahead:
+                measure_ahead(stand, found, chosen.views)
     answers.write()
     file_of(*size).parent.mkdir(parents=True, exist_ok=True)
     file_of(*size).write_bytes(msgspec.json.encode(found))
@@ -358,6 +394,8 @@ def main(words: list[str]) -> int:
         show(costs_table(title, found.boards_next, small.boards_next, BOARD_QUERIES_SHOWN))
     else:
         show(views_table(hosts, found, small))
+        if chosen.ahead:
+            show(ahead_table(hosts, found))
         show(costs_table("The dearest answers", found.answers, small.answers, SHOWN))
     return 0
 

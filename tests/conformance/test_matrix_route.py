@@ -12,8 +12,8 @@ from alerts.traffic.matrix import check_of, matrix_of, misfit, sent_and_received
 from alerts.traffic.places import By, Places, places_of
 from alerts.window.model import JobWindow, Window
 from api.http import turns, works
-from api.http.routes import matrix as matrix_route
 from api.jobs.correlate import traffic
+from api.jobs.correlate.pattern import read_pattern
 from api.jobs.correlate.read import Question
 from collector.contract import wire
 from collector.contract.units import NS
@@ -112,7 +112,7 @@ def test_a_matrix_by_another_kind_of_place_reads_the_traffic_once(
     service: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "ANSWER_KEPT_SECONDS", 60.0)
-    with patch.object(matrix_route, "read_pattern", side_effect=matrix_route.read_pattern) as read:
+    with patch("api.http.routes.matrix.read_pattern", side_effect=read_pattern) as read:
         stretch: dict[str, str | int] = {
             "to": round(small_scenario().start_unix_ns / NS) + TO_S - 1
         }

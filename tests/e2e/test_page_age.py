@@ -80,6 +80,7 @@ def count_of(seen: Watched, path: str) -> int:
         # What is shown, that again, and all of the range behind it.
         ("/fabric", "/v1/fabric/state", "/v1/topology", "Worst links", 3),
         (f"/job/{VICTIM_JOB}", f"/v1/jobs/{VICTIM_JOB}/timeline", "/verdict", "Steps:", 2),
+        (f"/compare/steps/{VICTIM_JOB}", "/steps/differ", "/v1/freshness", "How slow steps", 2),
     ],
 )
 def test_an_answer_slower_than_the_pulse_is_shown(

@@ -13,7 +13,7 @@ from api.data.store.store import Store
 from api.fleet.what_if.model import JobSeen
 from api.jobs.correlate.pattern import read_rhythm
 from api.jobs.correlate.places import job_ranks_of
-from api.jobs.correlate.traffic import read_traffic
+from api.jobs.correlate.traffic import find_records, read_traffic
 from api.jobs.correlate.windows import read_communicators, to_rank
 from collector.contract.units import NS
 
@@ -54,10 +54,11 @@ def read_job(
     ranks = {place.rank: to_rank(place) for place in inventory.jobs.ranks(job.job)}
     if not any(rank.devices for rank in ranks.values()):
         return "the NICs of its ranks are not known"
-    read = read_traffic(store, job_rank, from_ns, to_ns)
+    found = find_records(store, job_rank, from_ns, to_ns)
+    read = read_traffic(store, found)
     if not read.seen:
         return "no collective of it was recorded in this time"
-    rhythm, _, _ = read_rhythm(store, job_rank, ranks, read, (from_ns, to_ns))
+    rhythm, _, _ = read_rhythm(store, job_rank, ranks, found, (from_ns, to_ns))
     period = rhythm.period_ns
     return JobSeen(
         job=job.job,

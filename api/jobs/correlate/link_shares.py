@@ -24,7 +24,7 @@ from api.fabric.cache import BuiltTopology
 from api.fabric.model import NodeKind, Topology
 from api.jobs.correlate.pattern import JOBS_MAX, best_model, nics_in
 from api.jobs.correlate.places import job_ranks_of
-from api.jobs.correlate.traffic import read_traffic
+from api.jobs.correlate.traffic import find_records, read_traffic
 from api.jobs.correlate.windows import read_communicators, to_rank
 from api.jobs.tenants import TenantShare, tenants_on
 from collector.contract.identity import LinkId, PortId
@@ -170,7 +170,7 @@ def on_link(
     places = places_of(ranks, rails)
     if not places.nics:
         return "the NICs of its ranks are not known"
-    read = read_traffic(store, job_rank, *span_ns)
+    read = read_traffic(store, find_records(store, job_rank, *span_ns))
     if not read.seen:
         return "no collective of it was recorded in this time"
     communicators = read_communicators(inventory, job, job_rank, ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import copy_context
 
 import msgspec
 import numpy as np
@@ -23,11 +24,19 @@ from alerts.window.columns import Flags, Floats
 from alerts.window.model import Communicator, Rank
 from alerts.window.split import members_in
 from alerts.window.steps import Bounds, infer_bounds, to_work
+from api.base.threads import Threads
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.model import Topology
 from api.jobs.correlate.places import job_ranks_of
-from api.jobs.correlate.traffic import Read, read_counted, read_some, read_traffic
+from api.jobs.correlate.traffic import (
+    Found,
+    Read,
+    find_records,
+    read_counted,
+    read_some,
+    read_traffic,
+)
 from api.jobs.correlate.window import JobRanks
 from api.jobs.correlate.windows import read_communicators, to_rank
 from collector.contract.units import NS
@@ -82,15 +91,23 @@ def read_pattern(
 ) -> Pattern:
     job_rank = job_ranks_of(inventory, job)
     ranks = {place.rank: to_rank(place) for place in inventory.jobs.ranks(job)}
-    read = read_traffic(store, job_rank, *span_ns)
-    communicators = read_communicators(inventory, job, job_rank, ranks)
-    rails, netdevs = nics_in(topology, {rank.host for rank in ranks.values()})
-    places = places_of(ranks, rails)
-    counted = read_counted(store, places.nics, netdevs, *span_ns)
-    shared = shared_nics(inventory, job, places.nics, span_ns)
-    compared = np.where(shared, np.nan, counted)
-    traffic, modelled = best_model(read, communicators, places, compared)
-    rhythm, from_ns, hosts = read_rhythm(store, job_rank, ranks, read, span_ns)
+    found = find_records(store, job_rank, *span_ns)
+    # What this is an errand of holds for both threads.
+    own = copy_context()
+    with Threads(1) as beside:
+        # Arithmetic over a few ranks' records, while the engine adds up those of all.
+        rhythms = beside.submit(
+            lambda: own.run(read_rhythm, store, job_rank, ranks, found, span_ns)
+        )
+        read = read_traffic(store, found)
+        communicators = read_communicators(inventory, job, job_rank, ranks)
+        rails, netdevs = nics_in(topology, {rank.host for rank in ranks.values()})
+        places = places_of(ranks, rails)
+        counted = read_counted(store, places.nics, netdevs, *span_ns)
+        shared = shared_nics(inventory, job, places.nics, span_ns)
+        compared = np.where(shared, np.nan, counted)
+        traffic, modelled = best_model(read, communicators, places, compared)
+        rhythm, from_ns, hosts = rhythms.result()
     return Pattern(
         read=read,
         places=places,
@@ -167,12 +184,12 @@ def read_rhythm(
     store: Store,
     job_rank: JobRanks,
     ranks: Mapping[int, Rank],
-    read: Read,
+    found: Found,
     span_ns: tuple[int, int],
 ) -> tuple[Rhythm, int | None, list[HostRhythm]]:
     """The rhythm by some ranks' records, the time from which they were read, and each host's."""
     hosts = {number: rank.host for number, rank in ranks.items()}
-    records, members = read_some(store, job_rank, hosts, read, span_ns)
+    records, members = read_some(store, job_rank, hosts, found, span_ns)
     if not len(records):
         return rhythm_of([]), None, []
     keys, which = members_in(records)

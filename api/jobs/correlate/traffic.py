@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -117,23 +117,35 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     share: float
 
 
-def read_traffic(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int) -> Read:
-    """The job's operations that ended in this time, of the best source that has any."""
+class Found(NamedTuple):
+    """A job's records in a stretch of time, before they are read: of the best source with any."""
+
+    source: str
+    question: Question
+    records: int
+    """About."""
+
+
+def find_records(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int) -> Found:
     communicators = sorted({communicator for communicator, _ in job_rank})
     source = find_source(store, communicators, from_ns, to_ns)
     question = Question(communicators, from_ns, to_ns, [source])
-    records = estimate(store, question)
-    share = min(1.0, RECORDS_MAX / max(records, 1))
-    adder = Adder(store, question, share, is_thinned=source == NUMBERED)
+    return Found(source, question, estimate(store, question))
+
+
+def read_traffic(store: Store, found: Found) -> Read:
+    """The job's operations that ended in this time."""
+    share = min(1.0, RECORDS_MAX / max(found.records, 1))
+    adder = Adder(store, found.question, share, is_thinned=found.source == NUMBERED)
     sums = [adder.sums()]
     messages = adder.messages()
     if adder.spread is not None:
         sums.append(adder.spread)
     return Read(
-        source=source,
+        source=found.source,
         sums=sums,
         messages=messages,
-        records=records,
+        records=found.records,
         seen=adder.seen,
         counted=adder.counted,
         share=share,
@@ -364,15 +376,22 @@ def grown(store: Store, parameters: dict[str, Any], series: list[int]) -> list[d
     if not series:
         return []
     if len(series) > SERIES_ASKED_MAX:
-        return store.query(GROWN_SQL.replace(LISTED, FOUND), parameters).to_pylist()
-    return store.query(GROWN_SQL, {**parameters, "series": series}).to_pylist()
+        table = store.query(GROWN_SQL.replace(LISTED, FOUND), parameters)
+    else:
+        table = store.query(GROWN_SQL, {**parameters, "series": series})
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 # Some ranks' records -----------------------------------------------------------------------------
 
 
 def read_some(
-    store: Store, job_rank: JobRanks, hosts: Mapping[int, str], read: Read, span_ns: tuple[int, int]
+    store: Store,
+    job_rank: JobRanks,
+    hosts: Mapping[int, str],
+    found: Found,
+    span_ns: tuple[int, int],
 ) -> tuple[Records, dict[tuple[str, int], int]]:
     """One rank each of some ``hosts``, by its own clock; of too many records the latest."""
     lowest: dict[str, int] = {}
@@ -383,9 +402,9 @@ def read_some(
     chosen = {ranks[place * len(ranks) // count] for place in range(count)}
     members = {key: rank for key, rank in job_rank.items() if rank in chosen}
     from_ns, to_ns = span_ns
-    expected = read.records * len(members) // max(len(job_rank), 1)
+    expected = found.records * len(members) // max(len(job_rank), 1)
     if expected > RHYTHM_RECORDS_MAX:
         from_ns = to_ns - (to_ns - from_ns) * RHYTHM_RECORDS_MAX // expected
     communicators = sorted({name for name, _ in members})
-    question = Question(communicators, from_ns, to_ns, [read.source])
+    question = Question(communicators, from_ns, to_ns, [found.source])
     return read_members(store, question, sorted(members)), members

@@ -11,7 +11,7 @@ import { StandingOut } from "../parts/step-differ";
 import type { StepFabric } from "../parts/step-fabric";
 import { useResource } from "../resource";
 import { href, route, withQuery } from "../route";
-import { now } from "../time";
+import { now, range, rangeWord } from "../time";
 import { HINT, typedTime, writtenTime } from "../typed-time";
 import { Panel } from "../ui/panel";
 import { Shown, Stale } from "../ui/states";
@@ -21,6 +21,8 @@ const NS = 1e9;
 const BEFORE_SECONDS = 150;
 const AFTER_SECONDS = 30;
 const DIFFER_SECONDS_MAX = 600;
+/** How often it is asked what is different now: an answer takes the service seconds. */
+const PULSE_SECONDS = 30;
 /** Before and after them, where the fabric is shown. */
 const AROUND_SECONDS = 60;
 /** Slow steps that are offered. */
@@ -33,7 +35,7 @@ export function StepsView({ job }: { job: string }) {
   const found = useResource(`steps ${job} ${JSON.stringify(asked)}`, async (abort) =>
     isAsked ? compareSteps(job, asked, abort) : undefined,
   );
-  const begin = found.data ? found.data.slow.from_ns / NS : slow ? Number(slow) : now.value;
+  const begin = found.data ? found.data.slow.from_ns / NS : slow ? Number(slow) : 0;
   const end = found.data ? found.data.slow.to_ns / NS : begin;
   const fabric = useStepFabric(job, found.data);
   return (
@@ -66,7 +68,7 @@ export function StepsView({ job }: { job: string }) {
           {(data) => data && <StepComparison data={data} fabric={fabric} />}
         </Shown>
       )}
-      {(!isAsked || found.data) && <Differ job={job} begin={begin} end={end} />}
+      {(!isAsked || found.data) && <Differ job={job} around={isAsked ? [begin, end] : undefined} />}
     </>
   );
 }
@@ -139,11 +141,16 @@ function written(time: number | undefined, before: string | undefined): string |
   return before && Math.floor(Number(before)) === Math.floor(time) ? before : time.toFixed(3);
 }
 
-function Differ({ job, begin, end }: { job: string; begin: number; end: number }) {
-  const to = Math.min(end + AFTER_SECONDS, begin + DIFFER_SECONDS_MAX - BEFORE_SECONDS);
-  const from = begin - BEFORE_SECONDS;
-  const found = useResource(`differ ${job} ${from.toFixed(0)} ${to.toFixed(0)}`, (abort) =>
-    stepsDiffer(job, from, to, abort),
+/** `around`: when the slow steps began and ended; undefined: the end of the range, which may go on. */
+function Differ({ job, around }: { job: string; around: readonly [number, number] | undefined }) {
+  const found = useResource(
+    `differ ${job} ${around ? around.map((at) => at.toFixed(0)).join(" ") : rangeWord.value}`,
+    (abort) => {
+      const [begin, end] = around ?? [range.value.to, range.value.to];
+      const to = Math.min(end + AFTER_SECONDS, begin + DIFFER_SECONDS_MAX - BEFORE_SECONDS);
+      return stepsDiffer(job, begin - BEFORE_SECONDS, to, abort);
+    },
+    around || range.value.last === undefined ? 0 : Math.floor(now.value / PULSE_SECONDS),
   );
   return (
     <Panel
