@@ -187,7 +187,7 @@ def test_what_to_fix_first_is_ranked_and_saved_with_its_price(
     assert float(rows[0]["Hours a week"]) == pytest.approx(hours[0] / 4)
     seen.go("/incident")
     flapping = page.get_by_role("table", name="Incidents").get_by_role("row", name="Link flap")
-    expect(flapping.get_by_title("not known")).to_have_text("–")
+    expect(flapping.get_by_title("not known")).to_have_text("\u2013")
     seen.go("/costs")
     page.get_by_label("Added up").select_option("by cause")
     expect(page).to_have_url(re.compile("by=cause"))
