@@ -59,7 +59,6 @@ def test_a_phone_shows_the_verdict_of_every_row(
     )
 
 
-@pytest.mark.parametrize(("address", "label"), [("/job", "Jobs"), ("/", "Running jobs")])
 def names_of_card(page: Page, label: str) -> list[str]:
     """The names of the first row's cells, from above to below."""
     return [
@@ -79,6 +78,7 @@ def test_a_card_on_a_phone_begins_with_the_verdict(seen: Watched, phone: Page) -
     assert names_of_card(phone, "Jobs")[:3] == ["Job", "Verdict", "State"]
 
 
+@pytest.mark.parametrize(("address", "label"), [("/job", "Jobs"), ("/", "Running jobs")])
 def test_a_phone_breaks_names_that_are_too_long(
     seen: Watched, phone: Page, address: str, label: str
 ) -> None:
@@ -187,7 +187,7 @@ def test_what_to_fix_first_is_ranked_and_saved_with_its_price(
     assert float(rows[0]["Hours a week"]) == pytest.approx(hours[0] / 4)
     seen.go("/incident")
     flapping = page.get_by_role("table", name="Incidents").get_by_role("row", name="Link flap")
-    expect(flapping.get_by_title("not known")).to_have_text("–")
+    expect(flapping.get_by_title("not known")).to_have_text("\u2013")
     seen.go("/costs")
     page.get_by_label("Added up").select_option("by cause")
     expect(page).to_have_url(re.compile("by=cause"))

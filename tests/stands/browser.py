@@ -160,6 +160,7 @@ OVERLAPS = """() => {
         range.selectNodeContents(node);
         for (const rect of range.getClientRects()) add(node.data, owner, rect, node);
     }
+    const found = [];
     // A card's names of columns are no nodes: each stands at the beginning of its cell.
     for (const cell of document.querySelectorAll(".carded td")) {
         const name = getComputedStyle(cell, "::before"), own = getComputedStyle(cell);
@@ -170,14 +171,15 @@ OVERLAPS = """() => {
         const x = isPlaced ? left + parseFloat(name.left)
             : left + parseFloat(own.paddingLeft) + parseFloat(name.marginLeft);
         const y = top + parseFloat(own.paddingTop);
-        const height = parseFloat(name.height), rows = Math.round(height / parseFloat(own.lineHeight));
+        if (x < left) found.push(`"${cell.dataset.label}" beside its card`);
+        const height = parseFloat(name.height);
+        const rows = Math.round(height / parseFloat(own.lineHeight));
         for (let row = 0; row < Math.max(1, rows); row++)
             add(cell.dataset.label, cell, new DOMRect(
                 x, y + row * height / Math.max(1, rows), parseFloat(name.width),
                 height / Math.max(1, rows)), cell);
     }
     boxes.sort((one, other) => one.top - other.top);
-    const found = [];
     boxes.forEach((one, place) => {
         for (let next = place + 1; next < boxes.length; next++) {
             const other = boxes[next];
