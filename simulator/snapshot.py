@@ -202,6 +202,8 @@ class JobStatus:
     """When its processes started: true time."""
     communicators: dict[str, tuple[str, Ints]] = field(default_factory=dict)
     """Hash to (kind, the job's ranks in order): kind is `tensor`, `data`, `pipeline`, `expert`."""
+    in_network: frozenset[str] = frozenset()
+    """Of those the hashes for which switches of the network add up."""
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from api.fabric.model import Link, Node, NodeKind, Port, make_topology
 from api.fabric.model import Topology as Cabling
 from api.jobs.correlate.read import SOURCES_TIMED
 from api.jobs.correlate.roll import DELAY_SECONDS, ROLL_SECONDS
-from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
+from api.jobs.correlate.things import read_gpus, read_hosts, read_ports
 from api.jobs.correlate.window import (
     STEP_MEMBERS_MAX,
     newest_time,
@@ -182,8 +182,8 @@ class DirectWindows:
 
     def read(self, from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow] = NO_JOBS) -> Window:
         grid = grid_of(from_ns, to_ns)
-        samples = read_samples(self._samples, grid)
-        ports = read_ports(self._samples, self._built.topology, grid, samples)
+        # One kind of thing after the other: all their samples at once are as much again.
+        ports = read_ports(self._samples, self._built.topology, grid)
         events = [one for one in self._events if from_ns <= one.time_ns <= to_ns]
         events.sort(key=lambda one: one.time_ns)
         context, numbers = self._records.within(from_ns, to_ns)
@@ -205,8 +205,8 @@ class DirectWindows:
             jobs=jobs,
             jobs_ended_ns=max(self._last_ns.values(), default=None) if not jobs else None,
             ports=ports,
-            gpus=read_gpus(self._samples, grid, samples),
-            hosts=read_hosts(self._samples, grid, samples),
+            gpus=read_gpus(self._samples, grid),
+            hosts=read_hosts(self._samples, grid),
             events=events,
         )
 
