@@ -13,6 +13,7 @@ import pytest
 
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
+from api.http import works
 from api.jobs.correlate import ahead as ahead_module
 from api.jobs.correlate import pieces as pieces_module
 from api.jobs.correlate.ahead import AHEAD_NS, Ahead, Hooks
@@ -29,7 +30,8 @@ from tests.conformance.test_job_pieces import (
     records,
     write,
 )
-from tests.stands.service import TELEMETRY, copy_migrated
+from tests.conformance.test_timeline import NOW_S, jobs, send
+from tests.stands.service import TELEMETRY, copy_migrated, eventually, in_process
 
 STRETCH_NS = 7_500_000_000
 END_S = START_NS / NS + SECONDS
@@ -57,6 +59,7 @@ class Stand:
         self.accused: list[str] = []
         self.has_pages = False
         self.left_out: Counter[str] = Counter()
+        self.paused: list[float] = []
         members = [
             SimpleNamespace(communicator=name, rank=rank, job_rank=number)
             for (name, rank), number in JOB_RANK.items()
@@ -77,8 +80,14 @@ class Stand:
         self.ahead = Ahead(self.pieces, inventory, lambda: self.now_s, hooks)
 
     def rounds(self, count: int = 2) -> int:
-        """So many; pieces that were made in them."""
-        return sum(asyncio.run(self.ahead.round()) for _ in range(count))
+        """So many, without the pauses that keep it within its share; pieces that were made."""
+
+        async def sleep(seconds: float) -> None:
+            self.paused.append(seconds)
+
+        waits = SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread)
+        with patch("api.jobs.correlate.ahead.asyncio", waits):
+            return sum(asyncio.run(self.ahead.round()) for _ in range(count))
 
     def look(self, *, spent: bool) -> Pieced:
         end_ns = round(self.now_s * NS)
@@ -89,19 +98,6 @@ class Stand:
 
 async def in_turn(step: Callable[[], Piece | None]) -> Piece | None:
     return step()
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that keep it within its share of a core."""
-    paused: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        paused.append(seconds)
-
-    waits = SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread)
-    monkeypatch.setattr("api.jobs.correlate.ahead.asyncio", waits)
-    return paused
 
 
 def until(seconds: float, some: list[Collective]) -> list[Collective]:
@@ -203,7 +199,7 @@ def test_what_has_no_room_is_counted_once_and_not_made_again(store: Store) -> No
 
 
 def test_it_keeps_to_its_share_and_counts_what_it_could_not_make(
-    store: Store, monkeypatch: pytest.MonkeyPatch, at_once: list[float]
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ahead_module, "ROUND_PIECES_MAX", 10)
     clock = iter(range(10_000))
@@ -213,7 +209,7 @@ def test_it_keeps_to_its_share_and_counts_what_it_could_not_make(
     stand = Stand(store)
     stand.ahead.note_look("job", spent=False)
     assert stand.rounds() == 10
-    assert at_once == [pytest.approx(1 / ahead_module.AHEAD_SHARE - 1)] * 10
+    assert stand.paused == [pytest.approx(1 / ahead_module.AHEAD_SHARE - 1)] * 10
     assert not stand.left_out["AHEAD_SHARE"]
     stand.now_s += 300
     stand.rounds(1)
@@ -238,3 +234,21 @@ def test_a_forgotten_look(store: Store, monkeypatch: pytest.MonkeyPatch) -> None
         stand.ahead.note_look(job, spent=False)
     looked: Any = stand.ahead._looked
     assert list(looked) == ["a", "c"]
+
+
+def test_a_service_makes_what_was_looked_at(tmp_path: Path) -> None:
+    now = [NOW_S - 100.0]
+    with (
+        patch.object(works, "JOBS_SECONDS", 0.1),
+        patch.object(ahead_module, "ROUND_SECONDS", 0.1),
+        in_process(tmp_path, clock=lambda: now[0]) as service,
+    ):
+        send(service.client)
+        eventually(lambda: bool(jobs(service.client)), "the job is inferred")
+        now[0] = float(NOW_S)
+        pieces = service.context.job_pieces
+        assert len(pieces.kept) == 0
+        (job,) = jobs(service.client)
+        stretch = {"from": NOW_S - 60, "to": NOW_S}
+        assert service.client.get(f"/v1/jobs/{job}/heat", params=stretch).status_code == 200
+        eventually(lambda: len(pieces.kept) >= AHEAD_NS // PIECE_NS, "half an hour is made")
