@@ -257,3 +257,49 @@ def test_the_interface_has_contents_search_and_schemas(seen: Watched) -> None:
     operation.get_by_role("link", name="FabricOut").first.click()
     expect(page.locator("#schema-FabricOut")).to_have_attribute("open", "")
     expect(page.locator("#schema-FabricOut")).to_contain_text("Where the first moment begins.")
+
+
+# --- numbers that agree -------------------------------------------------------------------------
+
+
+def test_what_an_incident_costs_is_the_same_on_every_screen(seen: Watched, stage: Stage) -> None:
+    """Share, step and GPU-hours: in the sentence, on Now, in the list, and in what is exported."""
+    page, client = seen.page, stage.service.client
+    items = client.get("/v1/incidents", params={"state": "open"}).json()["items"]
+    measured = [one for one in items if one["costs"]]
+    assert len(measured) > 1
+    for one in measured:
+        (cost,) = one["costs"]
+        step, without = cost["step_seconds"], cost["step_seconds_without"]
+        # A median step and a sum over all of them: alike, or one of them misleads.
+        assert cost["lost_share"] == pytest.approx(1 - without / step, abs=0.03)
+        share, hours = f"{100 * cost['lost_share']:.0f} %", f"{one['gpu_hours']:.2f} GPU-hours"
+        takes = f"takes {step:.2f} s instead of {without:.2f} s"
+        assert takes in one["summary"]
+        seen.open("/")
+        card = page.get_by_role("article", name=one["summary"][:40])
+        expect(card).to_contain_text(f"{share} of the time · {hours}")
+        usual = page.get_by_role("table", name="Running jobs").get_by_role("row", name=cost["job"])
+        expect(usual).to_contain_text(f"{without:.2f} s")
+        seen.go(f"/incident/{one['id']}")
+        costs = page.get_by_role("region", name="What it costs")
+        expect(costs).to_contain_text(f"would take {without:.2f} s instead of {step:.2f} s")
+        exported = client.get(f"/v1/incidents/{one['id']}.md").text
+        assert f"{hours}, {share} of its time" in exported
+
+
+def test_hosts_and_ranks_are_counted_once_and_a_poller_is_no_host(seen: Watched) -> None:
+    """Six hosts of two GPUs and two ranks, and a poller of switches: seven agents."""
+    page = seen.page
+    seen.open("/")
+    tile = page.locator(".tile", has_text="Hosts reporting")
+    expect(tile).to_contain_text("6none silent")
+    seen.go("/hosts")
+    expect(page.get_by_role("heading", name=re.compile("of 6 hosts can take"))).to_be_visible()
+    rows = page.get_by_role("table", name="Hosts", exact=True)
+    ranks = re.findall(r"(\d+) ranks?", rows.inner_text())
+    assert ranks == ["2"] * 6
+    seen.go("/settings/agents")
+    versions = page.get_by_role("table", name="Versions of agents")
+    expect(versions.get_by_role("columnheader").nth(1)).to_have_text("Agents")
+    expect(versions.get_by_role("row").nth(1)).to_contain_text("7")
