@@ -140,6 +140,16 @@ def read_traffic(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int) -> 
     )
 
 
+def newest_of(store: Store, job_rank: JobRanks, span_ns: tuple[int, int]) -> int | None:
+    """The time of the job's last record in this time; None: it has none."""
+    communicators = sorted({communicator for communicator, _ in job_rank})
+    question = Question(communicators, *span_ns, [find_source(store, communicators, *span_ns)])
+    newest = "toUnixTimestamp64Nano(max(time)) AS newest, count() AS n"
+    sql = f"SELECT {newest} FROM collectives WHERE {question.where}"  # noqa: S608 - our words
+    (row,) = store.query(sql, question.parameters).to_pylist()
+    return int(row["newest"]) if row["n"] else None
+
+
 def find_source(store: Store, communicators: Sequence[str], from_ns: int, to_ns: int) -> str:
     for source in SOURCES_TIMED:
         question = Question(communicators, from_ns, to_ns, [source])
