@@ -56,9 +56,7 @@ function Jobs({ found, when }: { found: LinkShares; when: Query }) {
               shown.
             </p>
           )}
-          {one.unknown_because && (
-            <p class="soft">Unknown because {one.unknown_because}.</p>
-          )}
+          {one.unknown_because && <p class="soft">Unknown because {one.unknown_because}.</p>}
           <a href={href(["matrix"], { ...when, job: one.job, by: "nic" })}>Its traffic matrix</a>
         </details>
       ))}
