@@ -124,6 +124,9 @@ class HostReadings:
     """Of the shared mount, since boot: requests, bytes, and milliseconds until their answers."""
     mount_read_bytes: Counts
     mount_response_ms: Counts
+    mount_writes: Counts
+    mount_written_bytes: Counts
+    mount_write_response_ms: Counts
 
 
 @dataclass(eq=False)
