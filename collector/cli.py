@@ -106,7 +106,8 @@ def run(words: list[str]) -> int:
 
         is_option = words[0].startswith("-")
         what, known = ("option", OPTIONS) if is_option else ("verb", tuple(verbs))
-        raise SettingsError(f"{unknown(what, words[0], known)} Try fabricscope --help")
+        said = unknown(what, words[0], known)
+        raise SettingsError(f"{said}{'' if said.endswith('?') else '.'} Try fabricscope --help")
     parser = parser_of(words[0], chosen)
     return load_verb(words[0], chosen.module).run(parser.parse_all(words[1:]))
 

@@ -83,6 +83,8 @@ LOADER_BYTES_PER_SECOND = 40e6
 """Into a GPU while it computes: its batches."""
 READ_BYTES = 1 << 20
 """Of one request to the file server: the usual rsize of an NFS mount."""
+WRITE_BYTES = 1 << 20
+"""The same, wsize."""
 MS = 1000
 XID_OFF_THE_BUS = 79
 XIDS_UNCORRECTABLE = (48, 94, 95)
@@ -380,6 +382,8 @@ class _Hosts:
         self._pressure: Counts = np.zeros((3, hosts), dtype=np.int64)
         self._reads: Floats = np.zeros(hosts)
         self._response_s: Floats = np.zeros(hosts)
+        self._writes: Floats = np.zeros(hosts)
+        self._write_response_s: Floats = np.zeros(hosts)
 
     def advance(self, world: World, seconds: float, busy: Bools, rebooted: Bools) -> None:
         self._elapsed_s += seconds
@@ -401,12 +405,15 @@ class _Hosts:
         reads = wanted / READ_BYTES * seconds
         self._reads += reads
         self._response_s += reads * world.host_storage_seconds
+        writes = world.host_storage_written_bytes_per_second / WRITE_BYTES * seconds
+        self._writes += writes
+        self._write_response_s += writes * world.host_storage_seconds
         held = STALL_HOLDS_SHARE * np.minimum(1.0, stall / STALL_WORST)
         free = np.maximum(MEMORY_FREE_SHARE - MEMORY_SHARE_PER_GPU * gpus, 0.0) * (1.0 - held)
         self._available = (MEMORY_BYTES * free).astype(np.int64)
 
     def _restart(self, rebooted: Bools) -> None:
-        mount = (self._reads, self._response_s)
+        mount = (self._reads, self._response_s, self._writes, self._write_response_s)
         for column in (self._user, self._system, self._idle, self._iowait, self._steal, *mount):
             column[rebooted] = 0.0
         self._load[rebooted] = 0.0
@@ -456,4 +463,7 @@ class _Hosts:
             mount_reads=self._reads.astype(np.int64),
             mount_read_bytes=self._reads.astype(np.int64) * READ_BYTES,
             mount_response_ms=(self._response_s * MS).astype(np.int64),
+            mount_writes=self._writes.astype(np.int64),
+            mount_written_bytes=self._writes.astype(np.int64) * WRITE_BYTES,
+            mount_write_response_ms=(self._write_response_s * MS).astype(np.int64),
         )

@@ -21,6 +21,23 @@ class Algorithm(enum.StrEnum):
     TREE = "tree"
     DIRECT = "direct"
     """Every rank to every other at once (all-to-all), or one to one (send and receive)."""
+    NVLS_TREE = "nvls_tree"
+    """Added up in each host's NVSwitch, and over a tree between hosts."""
+    NVLS = "nvls"
+    """Added up in each host's NVSwitch, and between hosts by switches of the network."""
+    COLLNET_DIRECT = "collnet_direct"
+    """Added up by switches of the network (SHARP); GPUs hand their parts to those by the NICs."""
+    COLLNET_CHAIN = "collnet_chain"
+    """The same; inside a host the numbers go from GPU to GPU."""
+
+    @property
+    def is_tree(self) -> bool:
+        return self in {Algorithm.TREE, Algorithm.NVLS_TREE}
+
+    @property
+    def is_in_network(self) -> bool:
+        """Whether switches of the network add up: no rank sends to another then."""
+        return self in {Algorithm.NVLS, Algorithm.COLLNET_DIRECT, Algorithm.COLLNET_CHAIN}
 
 
 @dataclass(frozen=True, eq=False)

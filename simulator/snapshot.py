@@ -124,6 +124,9 @@ class HostReadings:
     """Of the shared mount, since boot: requests, bytes, and milliseconds until their answers."""
     mount_read_bytes: Counts
     mount_response_ms: Counts
+    mount_writes: Counts
+    mount_written_bytes: Counts
+    mount_write_response_ms: Counts
 
 
 @dataclass(eq=False)
@@ -202,6 +205,8 @@ class JobStatus:
     """When its processes started: true time."""
     communicators: dict[str, tuple[str, Ints]] = field(default_factory=dict)
     """Hash to (kind, the job's ranks in order): kind is `tensor`, `data`, `pipeline`, `expert`."""
+    in_network: frozenset[str] = frozenset()
+    """Of those the hashes for which switches of the network add up."""
 
 
 @dataclass(eq=False)

@@ -64,7 +64,7 @@ from alerts.signals.lasting import Lasting, lasting
 from alerts.signals.pipelines import by_messages
 from alerts.signals.smoothness import Smoothest, smoothest
 from alerts.signals.step_times import cost_by_steps
-from alerts.signals.storage_traffic import storage_at
+from alerts.signals.storage_traffic import storage_at, what_fills
 from alerts.signals.transfer import (
     MANY,
     Company,
@@ -79,7 +79,7 @@ from alerts.window.model import JobWindow, Window
 from collector.contract.figures import duration
 from collector.contract.figures import share as percentage
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Culprit, Evidence, RuledOut
+from collector.contract.verdict import Cause, Culprit, Evidence, Reason, RuledOut
 
 LADDERS_MAX = 64
 """Communicators whose exits are looked at, the slowest ones: one fault makes a few slow."""
@@ -384,9 +384,11 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
     if episode.short is None:
         lost_s = episode.worst.excess_ns * len(episode.worst.slow) / NS
         cost = cost_by_steps(job, episode.since_ns, episode.last_ns, lost_s)
+    filled = what_fills(window, culprit, episode.since_ns, episode.last_ns)
     return Finding(
         detector="slow_link",
-        cause=Cause.SLOW_LINK,
+        cause=Cause.SLOW_LINK if filled is None else Cause.CONGESTION,
+        reason=filled or Reason.UNKNOWN,
         culprit=culprit,
         strength=strength_of(episode, suspects if is_named else []),
         since_ns=episode.since_ns,

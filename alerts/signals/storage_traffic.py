@@ -10,13 +10,21 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from alerts.signals.ports import Span, line_bytes, mean, percent, times_of
+from alerts.signals.ports import (
+    Span,
+    carried,
+    line_bytes,
+    mean,
+    percent,
+    times_of,
+    values_of,
+)
 from alerts.signals.storage import READ, WRITE
 from alerts.window.columns import Floats
 from alerts.window.model import Window
 from collector.contract.figures import quantity
 from collector.contract.storage import server_of
-from collector.contract.verdict import Culprit, Evidence
+from collector.contract.verdict import Culprit, Evidence, Reason
 
 READINGS = {READ: "mount_read_bytes_total", WRITE: "mount_written_bytes_total"}
 """By what the host does. Bytes that it reads come in at its port."""
@@ -25,6 +33,12 @@ MENTIONED_LEAST = 0.1
 EXPLAINS = (0.7, 1.3)
 """Of the bytes that are to be explained. A mount's count lacks headers, and less than that leaves
 room for other senders; more goes another way as well, so that it is open what came by this one."""
+FULL_LEAST = 0.75
+"""Of its line that a port sends in a cell, beside a job that computes in between: a NIC that is
+slow by more than a quarter cannot."""
+OTHERS_LEAST = 0.3
+"""Of its line that it sends beyond what it receives: both ways of a ring are nearly equal, and of
+trees one may be the half of the other where nothing fills the line."""
 CELLS_MIN = 2
 """Cells that must agree one by one: of one, chance may have made the amounts equal."""
 ALIKE_SHARE = 0.8
@@ -127,11 +141,43 @@ def storage_beside(
 
 
 def storage_at(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> list[Evidence]:
-    """Storage that the host of a NIC moves while that NIC is slow: open whether because of it."""
+    """Storage that the host of a NIC moves while that NIC is slow."""
+    found = place_of(window, nic, since_ns, last_ns)
+    if found is None:
+        return []
+    row, span = found
+    return storage_beside(window, [nic.host], span, line_bytes(window.ports, row))
+
+
+def what_fills(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> Reason | None:
+    """Why a NIC that looks slow is full of what no ring sends; None: it is not.
+
+    A ring's NIC sends what it receives. What it sends beyond that is others' doing, and if both
+    together fill the line in one cell, the NIC is not slow: it could not send as much. It is the
+    host's own storage traffic if that is what the host writes, cell by cell.
+    """
+    found = place_of(window, nic, since_ns, last_ns)
+    if found is None:
+        return None
+    row, span = found
+    ports = window.ports
+    line = line_bytes(ports, row)
+    sent, far = carried(ports)[row], int(ports.other_end[row])
+    received = values_of(ports, "receive_bytes_total")[row]
+    if far >= 0:
+        received = np.where(np.isnan(received), carried(ports)[far], received)
+    more, cells = sent - received, span.cells
+    if not ((sent[cells] >= FULL_LEAST * line) & (more[cells] >= OTHERS_LEAST * line)).any():
+        return None
+    written = traffic_of(window, nic.host, span, WRITE)
+    is_own = written is not None and explains(written, more, span)
+    return Reason.STORAGE_TRAFFIC if is_own else Reason.UNKNOWN
+
+
+def place_of(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> tuple[int, Span] | None:
+    """The row of a NIC's port and the cells of a time; None where either is not in the window."""
     ports = window.ports
     row = ports.row_of.get((nic.host, nic.device, nic.port))
     first, last = max(0, ports.grid.cell_of(since_ns)), ports.grid.cell_of(last_ns)
     span = Span(first, min(ports.grid.cells - 1, last))
-    if row is None or span.first > span.last:
-        return []
-    return storage_beside(window, [nic.host], span, line_bytes(ports, row))
+    return None if row is None or span.first > span.last else (row, span)

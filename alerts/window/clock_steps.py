@@ -16,8 +16,9 @@ from alerts.window.clock_fit import Evidence, Fit, connected, fit_clocks, places
 from alerts.window.columns import Codes, Flags, Floats, Ints
 
 FAR_NS = 1_000_000_000
-"""Exits of one operation that are further apart are of clocks that are far apart, or were set:
-operations are put in order of time only after that is taken off."""
+"""Exits of one operation that are further apart, beyond what it took, are of clocks that are far
+apart, or were set: operations are put in order of time only after that is taken off. Large buckets
+behind a slow link take seconds, and ranks then leave a second apart by clocks that are right."""
 FAR_ROUNDS = 4
 """Of finding jumps: a jump of one clock may hide another's."""
 JUMPS_MAX = 16
@@ -75,8 +76,10 @@ def far_parts(host: Codes, operation: Ints, entry_ns: Ints, exit_ns: Ints) -> Pa
     )
     starts = np.flatnonzero(np.diff(operation, prepend=-1))
     spread = np.maximum.reduceat(exit_ns, starts) - np.minimum.reduceat(exit_ns, starts)
-    if spread.max() <= FAR_NS:
+    inside = np.minimum.reduceat(exit_ns - entry_ns, starts)
+    if (spread - inside).max() <= FAR_NS:
         return parts
+    inside = np.repeat(inside, np.diff(np.append(starts, len(operation))))
     middle = int(np.median(exit_ns))
     leave, enter = ((each - middle).astype(np.float64) for each in (exit_ns, entry_ns))
     for _ in range(FAR_ROUNDS):
@@ -86,7 +89,7 @@ def far_parts(host: Codes, operation: Ints, entry_ns: Ints, exit_ns: Ints) -> Pa
         evidence, fit = fit_levels(parts, rows, operation, leave)
         moved, out = both_ways(evidence, enter[rows], fit)
         before = len(parts.host), len(rows)
-        parts = cut_at_jumps(parts, rows, evidence, fit, (moved, out))
+        parts = cut_at_jumps(parts, rows, (evidence, fit), (moved, out), inside[rows])
         if (len(parts.host), int((parts.clock >= 0).sum())) == before:
             break
     rows = np.flatnonzero(parts.clock >= 0)
@@ -126,19 +129,26 @@ def both_ways(evidence: Evidence, entry_ns: Floats, fit: Fit) -> tuple[Floats, F
 
 
 def cut_at_jumps(
-    parts: Parts, rows: Ints, evidence: Evidence, fit: Fit, off: tuple[Floats, Floats]
+    parts: Parts,
+    rows: Ints,
+    fitted: tuple[Evidence, Fit],
+    off: tuple[Floats, Floats],
+    inside_ns: Ints,
 ) -> Parts:
     """Each clock cut where it jumps; of clocks that jump too often none is left.
 
-    ``off``: how far rows lie off both ways, and by their exits.
+    ``off``: how far rows lie off both ways, and by their exits. ``inside_ns``: how long each row's
+    operation took, by the rank that was in it for the shortest time.
     """
+    evidence, fit = fitted
     place = places(evidence, fit)[evidence.operation]
     order = np.lexsort((place, evidence.host))
     tells = telling(evidence, parts.host)
     order = order[tells[order]]
     clock, value, out = evidence.host[order], off[0][order], off[1][order]
     step = np.where(clock[1:] == clock[:-1], np.abs(np.diff(value)), 0.0)
-    jumps = np.flatnonzero(step > FAR_NS / 4) + 1
+    took = np.maximum(inside_ns[order][1:], inside_ns[order][:-1])
+    jumps = np.flatnonzero(step > np.maximum(FAR_NS / 4, STEP_SHARE * took)) + 1
     if not len(jumps):
         return parts
     # One that was inside meanwhile entered by the old clock and left by the new one.

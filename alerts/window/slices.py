@@ -22,8 +22,13 @@ from collector.contract.units import NS
 SLICES_MAX = 8
 """Of an hour one every seven minutes: enough to see a beginning."""
 SLICE_NS_MIN = 12 * 1_000_000_000
-"""Fewer slices rather than shorter ones: each must have several steps, of some seconds in large
-jobs. A job with more records than fit in so much time is looked at in one slice, its newest."""
+"""Fewer slices rather than shorter ones. A job with more records than fit in so much time is looked
+at in one slice, its newest."""
+SLICE_STEPS = 8
+"""Steps that each slice has room for, where the job's step is known: of a slice the first and the
+last one are cut off, and a rank is told to be late by four late steps after four that were not
+(`alerts.signals.late`). Jobs of thousands of ranks have steps of several seconds: of slices of
+twelve nothing would be left."""
 PIECES = 4_096
 """The window's time is counted in so many: of an hour each is a second."""
 OVERFULL = 2
@@ -36,15 +41,30 @@ SEGMENT_ROWS_MAX = 2 * CLOCK_ROWS_MAX
 """The same for two minutes of a time that is read as a whole: a drift is fitted as well."""
 
 
-def choose_slices(counts: Ints, edges_ns: Ints, records_max: int) -> list[tuple[int, int]]:
-    """The slices, in order, with about so many records; of ``counts`` each is one piece's."""
+def records_in_slices(counts: Ints, edges_ns: Ints, step_ns: int, least: int, most: int) -> int:
+    """How many records to read in slices: ``least``, and more where a slice would be too short."""
+    present = np.flatnonzero(counts)
+    if not len(present):
+        return least
+    time_ns = float(edges_ns[present[-1] + 1] - edges_ns[present[0]])
+    wanted = float(counts.sum()) * SLICE_STEPS * step_ns / time_ns
+    return int(min(max(least, wanted), most))
+
+
+def choose_slices(
+    counts: Ints, edges_ns: Ints, records_max: int, step_ns: int = 0
+) -> list[tuple[int, int]]:
+    """The slices, in order, with about so many records; of ``counts`` each is one piece's.
+
+    ``step_ns``: how long a step of the job takes; 0: it is not known.
+    """
     present = np.flatnonzero(counts)
     if not len(present):
         return []
     first, last = int(present[0]), int(present[-1]) + 1
     total = np.concatenate([[0], np.cumsum(counts)])
     time_ns = float(edges_ns[last] - edges_ns[first]) * records_max / max(1, int(total[-1]))
-    slices = max(1, min(SLICES_MAX, int(time_ns / SLICE_NS_MIN)))
+    slices = max(1, min(SLICES_MAX, int(time_ns / max(SLICE_NS_MIN, SLICE_STEPS * step_ns))))
     share = max(1, records_max // slices)
     chosen: list[tuple[int, int]] = []
     for number in range(1, slices + 1):

@@ -165,6 +165,14 @@ def infer_steps(
     return measure_steps(with_messages(work, records, job_rank), bounds)
 
 
+def usual_step_ns(records: Records, job_rank: Mapping[tuple[str, int], int]) -> int:
+    """How long a step usually takes, by the records of some ranks; 0 if nothing repeats."""
+    bounds = infer_bounds(to_work(records, job_rank))
+    if bounds is None or len(bounds) <= 1:
+        return 0
+    return int(middle(bounds.end_ns - bounds.start_ns))
+
+
 def with_messages(work: Work, records: Records, job_rank: Mapping[tuple[str, int], int]) -> Work:
     """The work and the ranks' sends and receives, to measure where time goes; not for rhythms.
 

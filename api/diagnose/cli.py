@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
             loaded = load_all(store, files, in_lines=arguments.progress)
             loaded.left_out += [(printable(path), why) for path, why in walk.left_out]
             if not any(file.format for file in loaded.files):
-                print(f"fabricscope: {nothing_found(loaded)}", file=sys.stderr)
+                print(f"fabricscope: {nothing_found(loaded, arguments.paths)}", file=sys.stderr)
                 return EXIT_NOTHING
             diagnosis = look(arguments, window, store, loaded, other, phases)
             phases.clear()
@@ -239,19 +239,24 @@ def open_found(found: Found, stack: contextlib.ExitStack, loaded: Loaded) -> Bin
         return None
 
 
-def nothing_found(loaded: Loaded) -> str:
-    """The message for a folder without any known format."""
+def nothing_found(loaded: Loaded, paths: Sequence[str]) -> str:
+    """The message for ``paths`` without any known format."""
     from collector.formats import discover
 
-    titles = ", ".join(reader.title for reader in discover().values())
+    problems = [f"{file.path}: {file.problems[0]}" for file in loaded.files if file.problems]
+    problems += [f"{path}: {why}" for path, why in loaded.left_out]
+    because = "; ".join(problems[:3])
     count = len(loaded.files)
-    what = "the file is of no kind" if count == 1 else f"none of the {count} files is of a kind"
     if not count:
-        return "nothing to read there: no files"
-    because = "; ".join(
-        f"{file.path}: {file.problems[0]}" for file in loaded.files[:3] if file.problems
-    )
-    return f"{what} that is understood ({titles})" + (f"; {because}" if because else "")
+        places = ", ".join(printable(path) for path in paths)
+        return because or f"{places}: no files there; give the folder that the ranks wrote logs to"
+    titles = ", ".join(reader.title for reader in discover().values())
+    if count == 1 and because:
+        return f"{because}; what is understood: {titles}"
+    if count == 1:
+        return f"{loaded.files[0].path} is of no kind that is understood ({titles})"
+    what = f"none of the {count} files is of a kind that is understood ({titles})"
+    return f"{what}; {because}" if because else what
 
 
 def choose_jobs(jobs: list[Job], name: str | None) -> list[Job]:

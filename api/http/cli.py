@@ -13,10 +13,13 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
+from api.data.store.store import StoreUrl
 from api.http.duties import OF_ROLE, Role
 from api.http.processes.run import run_processes
 from api.http.serving import serve
 from api.http.settings import ServiceSettings, load_service_settings
+from api.http.tokens.cli import inventory_file
+from api.http.tokens.parts import no_token
 from collector.contract.errors import SettingsError
 
 RESTORING = "restoring"
@@ -55,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     flags = {name: getattr(arguments, name) for name in FLAGS}
     settings = load_service_settings(arguments.config, flags)
     set_up_logging(settings.log_level)
+    check_first_start(settings)
     # First what may fail, then what stays: an address in use must not leave a store behind.
     with contextlib.ExitStack() as held:
         workers = settings.worker_count
@@ -67,6 +71,15 @@ def run(arguments: argparse.Namespace) -> int:
             return run_processes(settings, sockets)
         broken = serve(settings, sockets, OF_ROLE[Role(settings.role)])
     return 1 if broken else 0
+
+
+def check_first_start(settings: ServiceSettings) -> None:
+    """SettingsError for what would fail once a folder is made: no store's address, no token."""
+    StoreUrl.parse(settings.store_url)
+    file = inventory_file(settings.inventory_url)
+    is_new = file is not None and not file.exists()
+    if is_new and settings.token_need and not settings.token_file:
+        raise no_token(settings.token_need)
 
 
 def claim(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
@@ -104,6 +117,8 @@ def why_not(error: OSError) -> str:
         return "the address is in use; is another fabricscope running? Set listen to another port"
     if error.errno == errno.EACCES:
         return "only root may; set listen to a port above 1023"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "no interface of this machine has the address; 0.0.0.0 listens on all of them"
     return str(error.strerror)
 
 
@@ -127,6 +142,8 @@ def prepare_data(data: Path) -> IO[Any]:
     try:
         data.mkdir(parents=True, exist_ok=True)
         lock = (data / "lock").open("w")
+    except (FileExistsError, NotADirectoryError) as error:
+        raise SettingsError(f"data folder {data}: a file stands there; name a folder") from error
     except OSError as error:
         raise SettingsError(f"data folder {data}: {error.strerror}") from error
     try:

@@ -203,7 +203,7 @@ class _Asker:
         return Busy(f"{path}: no answer from {self.url} within {seconds:.0f} s")
 
     def _unreached(self, error: Exception) -> Away:
-        return Away(f"cannot reach {self.url}: {explain(error)}")
+        return Away(f"cannot reach {self.url}: {explain(error)} (another address: --service)")
 
     def _meaning(self, path: str, answer: httpx.Response, body: bytes) -> ServiceError:
         status = answer.status_code

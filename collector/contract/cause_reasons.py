@@ -305,7 +305,7 @@ class Reason(enum.StrEnum):
     STORAGE_TRAFFIC = ReasonFacts(
         name="storage_traffic",
         title="its own storage traffic",
-        because="the host behind it reads from its storage over it",
+        because="the host behind it reads from its storage, or writes to it, over it",
         layer=Layer.NETWORK,
         action=(
             "Nothing is broken: on {host} `nfsiostat 1` shows the mount in the evidence. Route to "

@@ -110,10 +110,13 @@ def unknown(what: str, name: str, known: Iterable[str], path: str = "") -> str:
 
     >>> unknown("setting", "spool_dri", ["spool_dir", "token"])
     "unknown setting 'spool_dri'; did you mean 'spool_dir'?"
+
+    The dashes of options are no likeness: of `--port` and `--store` they would be the most of it.
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {path + near[0]!r}?" if near else f"there are: {', '.join(names)}"
+    bare = {each.lstrip("-"): each for each in names}
+    near = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
+    hint = f"did you mean {path + bare[near[0]]!r}?" if near else f"there are: {', '.join(names)}"
     return f"unknown {what} {path + name!r}; {hint}"
 
 

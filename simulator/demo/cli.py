@@ -98,6 +98,8 @@ def check(arguments: argparse.Namespace) -> None:
         raise SettingsError("--fault and --faults all contradict each other; give one of them")
     if not 0 <= arguments.port < 1 << 16:
         raise SettingsError(f"--port {arguments.port}: must be from 0 to 65535")
+    if arguments.seconds is not None and arguments.seconds <= 0:
+        raise SettingsError(f"--seconds {arguments.seconds:g}: must be above 0")
     if arguments.seed < 0:
         raise SettingsError(f"--seed {arguments.seed}: must be 0 or more")
     if arguments.svg is not None and not arguments.svg.parent.is_dir():

@@ -19,8 +19,9 @@ from typing import Self
 from api.remote.client import Client, ServiceError
 from collector.contract.errors import FabricscopeError, SettingsError
 
-READY_SECONDS = 60.0
-"""How long the service may take to start: two seconds on an idle laptop."""
+READY_SECONDS = 180.0
+"""How long the service may take to start: two seconds on an idle laptop, over a minute beside
+programs that take all cores."""
 STOP_SECONDS = 15.0
 """How long programs may take to end before they are killed."""
 POLL_SECONDS = 0.1
@@ -113,9 +114,13 @@ class Programs:
         """Raise with its last line of output if any has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
-                text = self._log(name).read_text("utf-8", "replace").strip()
-                last = text.splitlines()[-1] if text else "it printed nothing"
-                raise FabricscopeError(f"{name} ended by itself ({process.returncode}): {last}")
+                status = process.returncode
+                raise FabricscopeError(f"{name} ended by itself ({status}): {self.last_line(name)}")
+
+    def last_line(self, name: str) -> str:
+        """Of its output, which goes with the demo's folder."""
+        text = self._log(name).read_text("utf-8", "replace").strip()
+        return text.splitlines()[-1] if text else "it printed nothing"
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
@@ -129,5 +134,8 @@ def await_ready(client: Client, programs: Programs, stop: Stop) -> bool:
             client.read("/readyz")
             return True
         if time.monotonic() > deadline:
-            raise FabricscopeError(f"the service was not ready in {READY_SECONDS:.0f} s")
+            raise FabricscopeError(
+                f"the service was not ready in {READY_SECONDS:.0f} s; is this machine busy with "
+                f"something else? Its last words: {programs.last_line(SERVICE)}"
+            )
     return False

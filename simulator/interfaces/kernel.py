@@ -114,23 +114,27 @@ def local_ranks(job: JobStatus) -> Ints:
 
 
 def mount_texts(snapshot: Snapshot) -> list[str]:
-    """`/proc/self/mountstats` of each host: reads, and nothing else."""
+    """`/proc/self/mountstats` of each host: reads and writes, and nothing else."""
     hosts = snapshot.hosts
     rows = zip(
         hosts.mount_reads.tolist(),
         hosts.mount_read_bytes.tolist(),
         hosts.mount_response_ms.tolist(),
+        hosts.mount_writes.tolist(),
+        hosts.mount_written_bytes.tolist(),
+        hosts.mount_write_response_ms.tolist(),
         strict=True,
     )
     return [
         f"device {STORAGE} mounted on {MOUNT} with fstype {MOUNT_TYPE} statvers=1.1\n"
         "\topts:\trw,vers=3,rsize=1048576,wsize=1048576,proto=tcp\n"
-        f"\tbytes:\t{size} 0 0 0 {size} 0 {size >> 12} 0\n"
+        f"\tbytes:\t{size} {written} 0 0 {size} {written} {size >> 12} {written >> 12}\n"
         "\tRPC iostats version: 1.1  p/v: 100003/3 (nfs)\n"
         "\tper-op statistics\n"
         f"\t        READ: {reads} {reads} 0 {reads * 128} {size} 0 {response} {response} 0\n"
-        "\t       WRITE: 0 0 0 0 0 0 0 0 0\n"
-        for reads, size, response in rows
+        f"\t       WRITE: {writes} {writes} 0 {written + writes * 128} {writes * 160}"
+        f" 0 {wrote} {wrote} 0\n"
+        for reads, size, response, writes, written, wrote in rows
     ]
 
 

@@ -112,6 +112,16 @@ class NcclDebugLogs:
             f"{init} COMPLETE",
             *self._connect(job, members, (before, place), "receive", place),
             *self._connect(job, members, (place, after), "send", place),
+            *(self._hand_up(job, rank, place) if communicator in job.in_network else ()),
+        ]
+
+    def _hand_up(self, job: JobStatus, rank: int, place: int) -> list[str]:
+        """The connections to the switches that add up."""
+        nic = int(job.rank_nic[rank]) % self._topology.nics_per_host
+        return [
+            f"CollNet {channel:02d}/0 : {place} [{way}] via COLLNET/SHARP/{nic}/GDRDMA"
+            for channel in range(CHANNELS)
+            for way in ("send", "receive")
         ]
 
     def _connect(

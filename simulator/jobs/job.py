@@ -111,6 +111,12 @@ class Job:
         self._is_over = False
         self._rank_pid = self._draw_pids(random)
         self._communicators = self.layout.communicators()
+        self._in_network = frozenset(
+            name
+            for one in every
+            if one.pattern.algorithm.is_in_network
+            for name in one.pattern.communicators
+        )
         self._world: World | None = None
         self._program = self._run()
 
@@ -219,6 +225,7 @@ class Job:
             hung_since_s=self._hung_since(now_s),
             is_running=self.spec.start_s <= now_s and not self._has_ended(now_s),
             communicators=self._communicators,
+            in_network=self._in_network,
             start_s=self.spec.start_s,
         )
 

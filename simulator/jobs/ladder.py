@@ -52,8 +52,10 @@ def exits(
     if algorithm is Algorithm.RING:
         steps = ring_step_seconds(collective, flow_bps, share)
         raw = ring_exits(entry_s, steps, collective.steps)
-    elif algorithm is Algorithm.TREE:
+    elif algorithm.is_tree:
         raw = _tree_exits(collective, entry_s, flow_bps, share)
+    elif algorithm.is_in_network:
+        raw = _together(entry_s)
     else:
         raw = _direct_exits(collective, entry_s, flow_bps, share)
     return _stretched(raw, entry_s.max(axis=1), raw.max(axis=1), end_s)
@@ -213,6 +215,13 @@ def _tree_pass(parents: Ints, depth: Ints, entry_s: Floats, edges: tuple[Floats,
         last[unit, child] = np.maximum(last[parent] + hop, whole)
         first[unit, child] = first[parent] + hop
     return last
+
+
+def _together(entry_s: Floats) -> Floats:
+    """What switches have added up comes to all ranks at once: none leaves before another."""
+    last = entry_s.max(axis=1, keepdims=True)
+    left: Floats = np.repeat(last + NETWORK_STEP_SECONDS, entry_s.shape[1], axis=1)
+    return left
 
 
 # Direct ------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.pattern import Pattern
+from simulator.pattern import Algorithm, Pattern
 from simulator.topology.model import Bools, Floats
 
 
@@ -36,6 +36,9 @@ class JobSpec:
     tree_bytes_max: int = 4 << 20
     """Smaller all-reduces between hosts go by tree: there latency counts, and a tree's grows with
     the logarithm of the hosts. NCCL's tuning model crosses over between 1 and 16 MiB."""
+    large_algorithm: Algorithm = Algorithm.RING
+    """How larger all-reduces between hosts go (NCCL_ALGO); not ``tree``, which is a question of
+    ``tree_bytes_max``, nor ``direct``."""
     shares_loss: bool = True
     """Ranks all-reduce their loss at the end of a step, which aligns them for the next."""
     microbatches: int = 4

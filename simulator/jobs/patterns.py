@@ -24,6 +24,8 @@ from simulator.jobs.rings import (
     leaf_edges,
     pair_flows,
     ring_flows,
+    starred,
+    switch_flows,
     tree_flows,
 )
 from simulator.pattern import Algorithm, Pattern
@@ -81,7 +83,7 @@ class Collective:
     nvlink_bytes: float
     """Bytes that a rank sends over NVLink, in the mean."""
     local_bytes: float = 0.0
-    """Of direct transfers: the most that one rank sends over NVLink."""
+    """Of direct transfers, and where switches add up: the most that one rank sends over NVLink."""
 
     @property
     def has_flows(self) -> bool:
@@ -187,19 +189,28 @@ class Collectives:
     def _reduction(
         self, kind: str, operation: Operation, size_bytes: int, stages: StageRange
     ) -> Collective:
-        """A ring, or two trees where an all-reduce is small and leaves its host."""
+        """A ring, or two trees where an all-reduce is small and leaves its host.
+
+        Or as the job's ``large_algorithm`` says, where it is large.
+        """
         members, hashes, origin = self._members(kind, stages)
         size = members.shape[1]
         host = self._layout.rank_host[members]
         crosses = bool((host != host[:, :1]).any(axis=1).all())
         is_all_reduce = operation is Operation.ALL_REDUCE
-        is_tree = is_all_reduce and crosses and size_bytes < self._spec.tree_bytes_max
+        algorithm = Algorithm.RING
+        if is_all_reduce and crosses:
+            is_small = size_bytes < self._spec.tree_bytes_max
+            algorithm = Algorithm.TREE if is_small else self._spec.large_algorithm
         steps = 2 * (size - 1) if is_all_reduce else size - 1
         chunk = size_bytes / size if is_all_reduce else float(size_bytes)
         is_local = is_local_edge(members, self._layout)
         parents = depths = None
-        if is_tree:
+        local_bytes = 0.0
+        if algorithm.is_tree:
             parents = double_trees(members, self._layout)
+            if algorithm is Algorithm.NVLS_TREE:
+                parents = starred(parents, members, self._layout)
             depths = np.stack([tree_depths(parents[:, tree]) for tree in range(TREES)], axis=1)
             flows = tree_flows(members, self._layout, parents)
             flow_bytes = flows.share * size_bytes
@@ -210,6 +221,12 @@ class Collectives:
             is_leaf = np.array([edge in leaves for edge in edges], dtype=np.bool_)
             ahead = np.where(is_leaf, np.minimum(flow_bytes, BUFFER_BYTES / TREES), 0.0)
             floor = _tree_floor(depths, len(members))
+        elif algorithm.is_in_network:
+            flows = switch_flows(members, self._layout)
+            flow_bytes = flows.share * size_bytes
+            ahead = np.zeros(len(flows))  # switches add up what has come, and hold nothing
+            local_bytes = float(size_bytes) if is_local.any() else 0.0
+            floor = _direct_floor(np.full(len(members), local_bytes), flows, len(members))
         else:
             flows = ring_flows(members, self._layout)
             flow_bytes = flows.share * steps * chunk
@@ -217,14 +234,16 @@ class Collectives:
             floor = LAUNCH_SECONDS + steps * local_step_seconds(is_local, chunk).max(axis=1)
         pattern = _pattern(
             self._name(kind, operation, size_bytes, stages),
-            (operation, Algorithm.TREE if is_tree else Algorithm.RING, size_bytes),
+            (operation, algorithm, size_bytes),
             (members, hashes),
             (flows, flow_bytes),
             floor,
             ahead,
         )
         nvlink = float(is_local.mean()) * steps * chunk
-        return Collective(pattern, kind, *origin, steps, chunk, is_local, parents, depths, nvlink)
+        return Collective(
+            pattern, kind, *origin, steps, chunk, is_local, parents, depths, nvlink, local_bytes
+        )
 
     def _all_to_all(self, stages: StageRange) -> Collective:
         """Every rank sends every other an equal part of its bytes."""
@@ -301,7 +320,7 @@ def floor_of(collective: Collective, member_share: Floats) -> Floats:
         step = local_step_seconds(collective.is_local, collective.chunk_bytes, edge_share)
         return np.asarray(LAUNCH_SECONDS + collective.steps * step.max(axis=1))
     worst = member_share.min(axis=1)
-    if pattern.algorithm is Algorithm.TREE:
+    if pattern.algorithm.is_tree:
         # A healthy tree's floor has no bytes in it: the network is always slower than NVLink.
         half = pattern.size_bytes / TREES / NVLINK_BYTES_PER_SECOND
         return np.asarray(healthy + np.where(worst < 1.0, half / worst, 0.0))

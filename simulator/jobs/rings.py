@@ -167,6 +167,16 @@ def _reachable_nics(members: Ints, layout: Layout) -> list[dict[int, list[int]]]
     return reach
 
 
+def switch_flows(members: Ints, layout: Layout) -> Flows:
+    """What each host hands to the switches and gets from them, by its NICs; a share is of that.
+
+    A flow goes from a host's NIC to the next host's: every NIC sends its part once and gets the sum
+    once, and of a leaf's hosts one flow goes on and one comes back, as much as its switch passes on
+    of what it has added up. Which host is at a flow's other end means nothing.
+    """
+    return ring_flows(members, layout)
+
+
 # Trees -------------------------------------------------------------------------------------------
 
 
@@ -213,3 +223,14 @@ def double_trees(members: Ints, layout: Layout) -> Ints:
             chain[heads[name[has_parent]]] = heads[name[first[has_parent]]]
             parents[unit, tree] = chain
     return parents
+
+
+def starred(parents: Ints, members: Ints, layout: Layout) -> Ints:
+    """The same trees with all of a host's members below its first one, as an NVSwitch adds up."""
+    host = layout.rank_host[members]
+    is_first = np.ones(host.shape, dtype=np.bool_)
+    is_first[:, 1:] = host[:, 1:] != host[:, :-1]
+    column = np.arange(host.shape[1], dtype=np.int32)
+    head = np.maximum.accumulate(np.where(is_first, column, 0), axis=1)[:, None, :]
+    found: Ints = np.where(is_first[:, None, :], parents, head).astype(np.int32)
+    return found

@@ -135,6 +135,13 @@ class Settled:
     drops_at: Floats
     """[flows, hops]: the part of it that was dropped in front of this link of its path."""
 
+    @property
+    def nbytes(self) -> int:
+        """Of its columns."""
+        own = (self.links, self.payload_bps, self.drop_share, self.drops_at)
+        totals = [one for one in vars(self.totals).values() if isinstance(one, np.ndarray)]
+        return sum(column.nbytes for column in [*own, *totals])
+
 
 def find_congestion(world: World, links: Links, crowd: Crowd, fair: Fair) -> Feeding:
     """Which links are fed more than they carry, by flows at their fair rates or greedier."""

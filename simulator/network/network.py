@@ -45,7 +45,9 @@ job of eight rails that run by themselves comes to 256 mixtures."""
 STATES_KEPT = 8
 """Cached states of the network: healthy, and those that flapping links return to."""
 SCENES_KEPT = 256
-"""Congested parts of the network that stay cached for each state."""
+SCENES_BYTES_MAX = 16 << 20
+"""Congested parts of the network that stay cached for each state: so many, and so much memory, but
+one at least. Of 1,024 hosts one scene may have half a megabyte."""
 
 _Active = Sequence[tuple[Pattern, Bools]]
 _Key = tuple[bytes, tuple[tuple[Pattern, bytes], ...]]
@@ -64,6 +66,7 @@ class _State:
     wires: dict[Pattern, Wire] = field(default_factory=dict)
     wholes: dict[tuple[Pattern, ...], Mixture] = field(default_factory=dict)
     scenes: OrderedDict[bytes, Settled] = field(default_factory=OrderedDict)
+    scenes_bytes: int = 0
     lone: dict[Pattern, Lone | None] = field(default_factory=dict)
     used: dict[tuple[Pattern, ...], Bools] = field(default_factory=dict)
     """Links that the flows of some patterns cross, by number."""
@@ -247,13 +250,18 @@ class Network:
 
     def _settle(self, world: World, scene: Scene) -> Settled:
         """Run the fluid once for each scene: units come and go on links outside of it."""
-        scenes = self._look_at(world).scenes
+        state = self._look_at(world)
+        scenes = state.scenes
         key = scene.key()
         settled = scenes.get(key)
         if settled is None:
             settled = scenes[key] = settle(world, scene, has_ecn=self._has_ecn)
-            if len(scenes) > SCENES_KEPT:
-                scenes.popitem(last=False)
+            state.scenes_bytes += len(key) + settled.nbytes
+            while len(scenes) > 1 and (
+                len(scenes) > SCENES_KEPT or state.scenes_bytes > SCENES_BYTES_MAX
+            ):
+                old, gone = scenes.popitem(last=False)
+                state.scenes_bytes -= len(old) + gone.nbytes
         return settled
 
 

@@ -16,6 +16,7 @@ from collector.contract.model import Event
 from collector.contract.records import NUMBERS, THIN_MAX, Context
 from collector.contract.units import NS
 from simulator.interfaces.inspector import NAMES
+from simulator.pattern import Algorithm
 from simulator.readings.ranks import Ranks
 from simulator.readings.records import Contexts, Gathered, Places, Records
 from simulator.readings.series import Rows, make_row
@@ -56,6 +57,9 @@ _PAIRS = {
     Operation.RECV: (Operation.RECV, Operation.SEND),
     Operation.SEND_RECV: (Operation.SEND_RECV, Operation.SEND_RECV),
 }
+_TOLD = frozenset(one for one in Algorithm if one.value.startswith(("nvls", "collnet")))
+"""Algorithms that records name. Only Inspector's format 4.2 and later does, and no job has it that
+goes by rings and trees: there readers must do without."""
 _NAMED = frozenset(NAMES)
 """Collectives that Inspector has a name for; the agent reports all others as unnamed."""
 
@@ -412,7 +416,7 @@ def make_context(block: CollectiveBlock, communicator: str, rank: int, pid: int)
         source=SOURCE,
         timing=Timing.KERNEL,
         state=State.COMPLETED,
-        algorithm="",
+        algorithm=block.algorithm if block.algorithm in _TOLD else "",
         protocol="",
         peer=peer,
         host="",

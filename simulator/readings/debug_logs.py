@@ -138,6 +138,8 @@ class DebugSection:
         if hosts[before] != hosts[place] or hosts[after] != hosts[place]:
             attributes[words.GPU_DIRECT] = "1"
             attributes[words.DEVICES] = self._topology.device_name(int(job.rank_nic[rank]))
+        if communicator in job.in_network:
+            attributes[words.IN_NETWORK] = "1"
         for channel in range(CHANNELS):
             attributes[words.ring_attribute(channel)] = words.encode_neighbours(before, after)
             above = int(parents[channel][place])

@@ -13,12 +13,12 @@ from simulator.topology.world import STORAGE
 
 _LABELS = {"storage": STORAGE, "mount": MOUNT, "filesystem": MOUNT_TYPE}
 _READ = ("reads_total", "read_bytes_total", "read_response_seconds_total")
+_WRITTEN = ("writes_total", "written_bytes_total", "write_response_seconds_total")
 _STILL = (
-    *("written_bytes_total", "writes_total", "write_response_seconds_total"),
     *("read_queue_seconds_total", "write_queue_seconds_total", "other_operations_total"),
     *("other_response_seconds_total", "retransmissions_total", "timeouts_total"),
 )
-"""Metrics that are 0 on every host: jobs only read here."""
+"""Metrics that are 0 on every host."""
 MS_PER_SECOND = 1000.0
 
 
@@ -27,7 +27,7 @@ class MountSection(DeviceSection):
 
     def __init__(self, topology: Topology) -> None:
         super().__init__(topology.hosts)
-        rows = [make_row(f"fabric_mount_{name}", _LABELS) for name in (*_READ, *_STILL)]
+        rows = [make_row(f"fabric_mount_{name}", _LABELS) for name in (*_READ, *_WRITTEN, *_STILL)]
         self._same_rows: Rows = (*rows, make_row("fabric_mount_left_out"))
 
     def make_rows(self, host: int) -> Rows:  # noqa: ARG002 - the same on every host
@@ -41,6 +41,9 @@ class MountSection(DeviceSection):
                 hosts.mount_reads,
                 hosts.mount_read_bytes,
                 hosts.mount_response_ms / MS_PER_SECOND,
+                hosts.mount_writes,
+                hosts.mount_written_bytes,
+                hosts.mount_write_response_ms / MS_PER_SECOND,
                 *(zero for _ in (*_STILL, "left_out")),
             ]
         )

@@ -99,6 +99,8 @@ class Knobs:
     """That the shared file server takes to answer a read of this host."""
     host_storage_bytes_per_second: Floats
     """That this host reads from it beside its batches: a checkpoint."""
+    host_storage_written_bytes_per_second: Floats
+    """That this host writes to it: a checkpoint."""
     host_is_down: Bools
     """Rebooting: it does not answer, and its counters restart at zero afterwards."""
     host_agent_is_dead: Bools
@@ -177,6 +179,7 @@ class World(Knobs):
         self.host_loader_seconds = np.zeros(hosts)
         self.host_storage_seconds = np.full(hosts, STORAGE_SECONDS)
         self.host_storage_bytes_per_second = np.zeros(hosts)
+        self.host_storage_written_bytes_per_second = np.zeros(hosts)
         self.host_is_down = np.zeros(hosts, dtype=np.bool_)
         self.host_agent_is_dead = np.zeros(hosts, dtype=np.bool_)
         self.host_telemetry_loss = np.zeros(hosts)

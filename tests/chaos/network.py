@@ -14,7 +14,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
+
 from tests.stands.namespaces import ADDRESSES, Joined, joined, run
+from tests.stands.ports import free_port
+from tests.stands.service import ServiceProcess
 
 AGENTS, SERVICE = ADDRESSES
 READY = b"ready\n"
@@ -47,6 +51,24 @@ class Cable:
 def cable() -> Iterator[Cable]:
     with joined() as pair:
         yield Cable(pair)
+
+
+class ServiceOnACable(ServiceProcess):
+    """A service that listens at SERVICE; tests ask it through a Unix socket."""
+
+    def __init__(
+        self, data: Path, *words: str, inside: list[str], socket: Path, token: str
+    ) -> None:
+        port = free_port()
+        listen = ("--listen", f"{SERVICE}:{port}")  # the later flag wins
+        super().__init__(data, *words, *listen, port=port, inside=inside)
+        self.client.close()
+        self.client = httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(socket)),
+            base_url=f"http://{SERVICE}:{port}",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=60,
+        )
 
 
 # The way for tests -------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.chaos import network
@@ -15,7 +14,6 @@ from tests.chaos.conftest import PARTS, Report
 from tests.chaos.ledger import Ledger, Tally, read_incidents
 from tests.chaos.stand import opened_data, paged, write_settings
 from tests.stands import namespaces
-from tests.stands.ports import free_port
 from tests.stands.service import ServiceProcess, eventually
 
 pytestmark = pytest.mark.slow
@@ -63,22 +61,6 @@ class Field:
                 self.ledger.expect(body)
 
 
-class ServiceOnACable(ServiceProcess):
-    """A service that listens on its end of a cable; tests ask it through a Unix socket."""
-
-    def __init__(self, data: Path, *words: str, inside: list[str], socket: Path) -> None:
-        port = free_port()
-        listen = ("--listen", f"{network.SERVICE}:{port}")  # the later flag wins
-        super().__init__(data, *words, *listen, port=port, inside=inside)
-        self.client.close()
-        self.client = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(socket)),
-            base_url=f"http://{network.SERVICE}:{port}",
-            headers={"Authorization": f"Bearer {TOKEN}"},
-            timeout=60,
-        )
-
-
 def play(field: Field, case: Callable[[Field], None]) -> None:
     field.until_hosts_are_known()
     case(field)
@@ -107,7 +89,9 @@ def test_network(how: str, tmp_path: Path, report: Report) -> None:
         cable = stack.enter_context(network.cable())
         settings = write_settings(tmp_path, stack.enter_context(paged(ledger)))
         words = ("--config", str(settings), "--token-file", str(tokens))
-        service = ServiceOnACable(data, *words, inside=cable.service_inside, socket=socket)
+        service = network.ServiceOnACable(
+            data, *words, inside=cable.service_inside, socket=socket, token=TOKEN
+        )
         stack.enter_context(network.passed_on(cable.service_inside, socket, service.port))
         stack.enter_context(service)
         url = f"http://{network.SERVICE}:{service.port}"

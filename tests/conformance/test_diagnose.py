@@ -18,6 +18,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.diagnose.cli import nothing_found
+from api.diagnose.load import FileRead, Loaded
 from api.diagnose.page import TEMPLATE
 from api.diagnose.report import Diagnosis
 from dashboards import PAGE
@@ -413,12 +415,26 @@ def test_a_part_of_the_time() -> None:
     assert min(each.end_ns for each in job.collectives) >= 1794700800_000000000
 
 
+def test_an_empty_folder_is_named(tmp_path: Path) -> None:
+    done = diagnose(str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert f"{tmp_path}: no files there; give the folder that" in done.stderr.decode()
+
+
+def test_what_cannot_be_read_is_not_called_of_no_kind() -> None:
+    found = FileRead(path="job.log", problems=["Permission denied"], problem_count=1, counts={})
+    said = nothing_found(Loaded(files=[found]), ["job.log"])
+    assert said.startswith("job.log: Permission denied; what is understood: ")
+    locked = Loaded(left_out=[("logs", "Permission denied")])
+    assert nothing_found(locked, ["logs"]) == "logs: Permission denied"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["tests/fixtures/diagnos"], "did you mean"),
         ([str(FIXTURE), "--jsn"], "unknown option '--jsn'; did you mean '--json'?"),
-        ([str(FIXTURE / "truth.json")], "the file is of no kind that is understood"),
+        ([str(FIXTURE / "truth.json")], "truth.json is of no kind that is understood"),
         ([str(FIXTURE), "--from", "yesterday"], "--from 'yesterday' is not a time"),
         ([str(FIXTURE), "--from", "20", "--to", "10"], "--from 20 is after --to 10"),
         ([str(FIXTURE), "--html", "nowhere/report.html"], "there is no folder"),

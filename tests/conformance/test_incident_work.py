@@ -1,6 +1,7 @@
 """What people do about incidents: kept, answered, shown in a terminal, told in notices."""
 
 import datetime as dt
+import re
 import time
 from collections.abc import Iterator
 from unittest.mock import patch
@@ -169,12 +170,15 @@ def test_all_of_it_is_a_page_of_markdown_that_names_from_outside_cannot_break(
         f"- Incident: {stand.incident}, open",
         "- When: ", "; lasts 1 min",
         "## What to do\n\nlook at it\n",
-        "## Evidence\n\n- 0.3 s, 0.01 s before\n",
+        "- Cause: Slow link, NIC; ",
+        "## Evidence\n\n- 0.3 s, 0.01 s before (collective_transfer, 20",
+        " UTC)\n",
         "/runbooks/link-below-its-rate\n",
         "ann acknowledged it: see \\# \\<script\\>'x' \\[a\\](b)",
     ):  # fmt: skip
         assert part in text, part
     assert sum(line.startswith("# ") for line in text.splitlines()) == 1
+    assert not re.search(r"\d\d:\d\d:\d\d(?! UTC| to )", text), "a time without its zone"
 
 
 def test_the_verbs_of_a_terminal_do_all_of_that(

@@ -9,6 +9,7 @@ from alerts.window.clocks import align
 from alerts.window.columns import Operations, Records
 from alerts.window.common_clock import correct
 from alerts.window.model import Communicator, JobWindow, Rank
+from alerts.window.slices import whole_steps
 from alerts.window.split import split
 from api.data.ingest.records import insert_collectives
 from api.data.store.store import Store, StoreUrl
@@ -166,6 +167,23 @@ def test_too_many_records_are_read_in_slices_each_of_them_whole(
     assert 30 < len(steps) < 200
     lengths = [step.end_ns - step.start_ns for step in steps]
     assert np.median(lengths) == pytest.approx(0.6 * NS, rel=0.02)
+
+
+def test_slices_of_a_job_with_long_steps_show_whole_steps(store: Store) -> None:
+    """Thirty steps of six seconds, and room for a fifth of their records."""
+    insert(store, make_records(steps=30, step_seconds=6.0, ranks_per_host=8))
+    job_rank = {("0xabc", rank): rank for rank in range(64)}
+    sliced = look_in_slices(store, job_rank, START_NS - NS, END_NS, records_max=1_600)
+    ((begin, end),) = sliced.slices
+    assert (end - begin) / NS == pytest.approx(48, abs=7)
+    assert len(sliced.records) == pytest.approx(8 * 2 * 64, rel=0.15)
+    steps = steps_of(sliced, job_rank)
+    whole = whole_steps(
+        sliced.slices,
+        np.array([step.start_ns for step in steps]),
+        np.array([step.end_ns for step in steps]),
+    )
+    assert whole.sum() >= 6
 
 
 def test_nothing_there_gives_nothing(store: Store) -> None:

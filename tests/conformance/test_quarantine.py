@@ -11,6 +11,7 @@ import pytest
 from alerts.finding import Finding
 from alerts.rulebook.model import Group
 from alerts.window.model import Window
+from api.jobs.correlate import readings
 from api.jobs.correlate.roll import RollTask
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.task import EvaluateTask
@@ -152,6 +153,19 @@ def test_what_a_window_leaves_out_is_counted_once_and_shown(service: RoundByRoun
     assert found["first_at"] <= found["last_at"]
     assert answer["refused"] == []
     assert answer["at_most"] > 1
+
+
+def test_labels_past_what_one_metric_may_be_split_by_are_counted_and_said(
+    service: RoundByRound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readings, "SPLITS_MAX", 2)
+    name = {"__name__": "fabric_host_probe_sent_total", "host": "node-0", "rail": "rail0"}
+    write(service, *({**name, "to": f"node-{peer}/rail0"} for peer in range(1, 6)))
+    assert service.evaluate() is not None
+    (found,) = service.client.get("/v1/refused").json()["quarantined"]
+    assert "more values of to than SPLITS_MAX = 2" in found["reason"]
+    assert found["examples"] == ["3 of 5 values, probe_sent_total:node-3/rail0 and what follows"]
+    assert service.counted("fabric_service_quarantined_total") == {'{road="window"}': 1.0}
 
 
 def test_a_row_that_cannot_be_read_hides_no_other(service: RoundByRound) -> None:

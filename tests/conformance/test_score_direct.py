@@ -1,9 +1,12 @@
 """Trials without a service say what the service says, verdict for verdict."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from simulator.engine import Simulation
+from simulator.jobs.model import JobSpec
 from simulator.score.accuracy.trials import Trial, play_trial
 from simulator.score.cases import make_case
 from simulator.score.direct.play import play_directly
@@ -46,6 +49,36 @@ def test_processes_that_stopped_are_found_by_ras_alone() -> None:
     assert sayings
     truths = simulation.truths()
     assert all(any(is_right(one.verdict, truth) for truth in truths) for one in sayings)
+
+
+LONGER = 6
+"""Steps of a job of thousands of ranks, in times of those of 16 hosts (`PACES`)."""
+RECORDS_FEW = 6_000
+"""Of 64 ranks as many as RECORDS_MAX has of eight thousand."""
+
+
+def test_a_slow_gpu_is_named_where_steps_take_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a trial of 1,024 hosts missed: slices without a whole step, and clocks taken for wrong.
+
+    Buckets take a second and more there, and what a window has room for is less than half of it.
+    """
+    monkeypatch.setattr("simulator.score.direct.windows.RECORDS_MAX", RECORDS_FEW)
+    trial = Trial(kind="ladder", faults=("power_throttle",), seed=19501, strength=1.0)
+    played = play_trial(trial, lambda jobs: tuple(map(lengthened, jobs)))
+    (found,) = judge(played.run)
+    (cost,) = played.costs
+    assert cost is not None
+    assert cost > 0.1
+    assert (found.is_found, found.is_first_right) == (True, True)
+    assert len(played.run.sayings) == 1
+
+
+def lengthened(job: JobSpec) -> JobSpec:
+    return replace(
+        job,
+        compute_seconds=LONGER * job.compute_seconds,
+        gradient_bytes=LONGER * job.gradient_bytes,
+    )
 
 
 LOUD, SLIGHT = 1.0, 0.2

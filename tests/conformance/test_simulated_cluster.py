@@ -271,6 +271,16 @@ def shows_storage_reads(struck: Struck) -> None:
     assert np.delete(mount_bytes(struck), struck.place.host).max() < 0.1 * line
 
 
+def shows_storage_writes(struck: Struck) -> None:
+    up = struck.topology.up(struck.place.nic)
+    sent = struck.watched.links("bytes", SETTLED_S, WHEN.look_s)[up]
+    line = struck.topology.bits_per_second[up] / 8
+    assert sent / (WHEN.look_s - SETTLED_S) > 0.9 * line
+    written = struck.hosts("mount_written_bytes") / (WHEN.look_s - BEFORE_S)
+    assert written[struck.place.host] > 0.5 * line
+    assert np.delete(written, struck.place.host).max() == 0
+
+
 def shows_storage_apart(struck: Struck) -> None:
     others = np.delete(mount_bytes(struck), struck.place.host)
     assert mount_bytes(struck)[struck.place.host] > 1e9 > 5 * others.max()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from alerts.window.model import Things
+from api.jobs.correlate import link_shares
 from api.oncall.past import PastWindows
 from collector.cli import main
 from collector.contract.units import NS
@@ -283,6 +284,35 @@ def test_an_uplink_carries_its_half_of_what_leaves_the_pod(service: InProcess) -
     assert both[0]["bytes"] == pytest.approx(both[1]["bytes"], rel=0.01)
     assert all(one["crossing"] == 0.5 for one in both[0]["jobs"][0]["flows"])
     assert both[0]["jobs_looked_at"] == 2
+    (job,) = both[0]["jobs"]
+    assert job["known_bytes"] == 0
+    assert "other ways of equal length" in job["unknown_because"]
+    assert ": 0 bytes at least, " in job["unknown_because"]
+    high = float(job["unknown_because"].split(" at least, ")[1].split()[0])
+    assert high == pytest.approx(2 * job["bytes"], rel=0.01), "all of the flows, at most"
+
+
+def test_shares_say_whose_jobs_how_old_the_data_are_and_what_is_known(service: InProcess) -> None:
+    answer = shares(service, "node0000/mlx5_0/1")
+    (job,) = answer["jobs"]
+    assert job["unknown_because"] == ""
+    assert job["known_bytes"] == pytest.approx(job["bytes"], abs=1)
+    (user,) = answer["users"]
+    assert (user["jobs"], user["share"], user["known_bytes"]) == ([JOB], 1.0, job["known_bytes"])
+    assert user["user"] == job["user"]
+    assert answer["newest_ns"] == job["newest_ns"] <= (START_S + 35) * NS
+    assert answer["age_seconds"] == pytest.approx(START_S + 35 - answer["newest_ns"] / NS, abs=0.01)
+    assert 0 <= answer["age_seconds"] < 5
+    assert 0 < answer["link_seen_ns"] <= (START_S + END_S) * NS
+
+
+def test_pairs_of_nics_that_are_cut_are_said(
+    service: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_shares, "LINK_PAIRS_MAX", 1)
+    asked: dict[str, str | float] = {"link": "node0001/mlx5_0/1", "from": START_S + 6}
+    answer = service.client.get("/v1/links/shares", params={**asked, "to": START_S + 34}).json()
+    assert any("pairs of NICs" in one and "LINK_PAIRS_MAX" in one for one in answer["unknown"])
 
 
 @pytest.mark.parametrize(

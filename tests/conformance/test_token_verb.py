@@ -207,3 +207,32 @@ def test_an_address_in_use_is_told_before_anything_is_made(
     assert f"cannot listen on {listen}: the address is in use" in err
     assert "serves on" not in out + err
     assert not data.exists()
+
+
+@pytest.mark.parametrize("words", [["--listen", "0.0.0.0:0"], ["--workers", "2"]])
+def test_a_service_that_nobody_could_ask_makes_nothing(
+    data: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = data.with_suffix(".toml")
+    config.write_text("require_tokens = true\n")
+    assert main(["serve", "--data", str(data), "--config", str(config), *words]) == 2
+    assert "and there is no token: make one (fabricscope token create" in capsys.readouterr().err
+    assert not data.exists()
+
+
+def test_an_address_that_is_no_store_makes_nothing(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["serve", "--data", str(data), "--store", "foo://x", "--listen", "127.0.0.1:0"]) == 2
+    )
+    assert "store 'foo://x': write chdb:///path or clickhouse" in capsys.readouterr().err
+    assert not data.exists()
+
+
+def test_a_data_folder_that_is_a_file_is_told(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data.write_text("")
+    assert main(["serve", "--data", str(data), "--listen", "127.0.0.1:0"]) == 2
+    assert f"data folder {data}: a file stands there; name a folder" in capsys.readouterr().err

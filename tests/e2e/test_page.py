@@ -290,6 +290,37 @@ def test_a_view_fits_a_phone(view: Watched) -> None:
         view.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
 
 
+@each_view
+@pytest.mark.parametrize("width", [PHONE_WIDTH, 760, WIDTH])
+def test_no_words_lie_on_others(view: Watched, width: int) -> None:
+    view.page.set_viewport_size({"width": width, "height": HEIGHT})
+    try:
+        view.settle()
+        assert view.overlaps() == []
+    finally:
+        view.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+
+
+def test_words_on_others_are_found(seen: Watched) -> None:
+    seen.open("/costs")
+    assert seen.overlaps() == []
+    seen.page.add_style_tag(content=".tile b { margin-top: -1.2em }")
+    found = seen.overlaps()
+    assert any('"GPU-hours lost" on' in one or 'on "GPU-hours lost"' in one for one in found), found
+
+
+@pytest.mark.parametrize(
+    "rule", ["{ padding-left: 0 !important }", "::before { position: absolute; margin: 0 }"]
+)
+def test_a_card_s_words_on_its_names_are_found(seen: Watched, rule: str) -> None:
+    """Names of columns on a phone, which no node of the document holds."""
+    seen.page.set_viewport_size({"width": PHONE_WIDTH, "height": HEIGHT})
+    seen.open(VIEWS["job"])
+    assert seen.overlaps() == []
+    seen.page.add_style_tag(content=f".scrolled.carded td{rule}")
+    assert seen.overlaps() != []
+
+
 SHIFT_MAX = 0.05
 """Half of what browsers call good for a visit (0.1): a button that moves is clicked wrongly."""
 MATRIX_SHIFT_MAX = 0.1

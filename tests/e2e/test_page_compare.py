@@ -34,6 +34,8 @@ def test_the_steps_of_an_incident_name_its_culprit(seen: Watched, stage: Stage) 
     expect(page.get_by_text("Replayed", exact=True)).to_be_visible()
     stands_out = page.get_by_role("table", name="What stands out in slow steps")
     expect(stands_out.get_by_role("row").nth(1)).to_contain_text(CULPRIT)
+    clock = stands_out.get_by_role("row", name="fabric_gpu_sm_clock_hertz").first
+    expect(clock).to_contain_text("1.98 GHz")
 
 
 def test_the_excess_flows_over_the_fabric_from_whom_a_verdict_accuses(

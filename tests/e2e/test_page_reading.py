@@ -59,6 +59,25 @@ def test_a_phone_shows_the_verdict_of_every_row(
     )
 
 
+def names_of_card(page: Page, label: str) -> list[str]:
+    """The names of the first row's cells, from above to below."""
+    return [
+        str(name)
+        for name in page.evaluate(
+            """label => [...document.querySelectorAll(
+                `table[aria-label='${label}'] tbody tr:first-child td`)]
+                .map(cell => [cell.getBoundingClientRect().top, cell.dataset.label])
+                .sort(([one], [other]) => one - other).map(([, name]) => name)""",
+            label,
+        )
+    ]
+
+
+def test_a_card_on_a_phone_begins_with_the_verdict(seen: Watched, phone: Page) -> None:
+    seen.open("/job")
+    assert names_of_card(phone, "Jobs")[:3] == ["Job", "Verdict", "State"]
+
+
 @pytest.mark.parametrize(("address", "label"), [("/job", "Jobs"), ("/", "Running jobs")])
 def test_a_phone_breaks_names_that_are_too_long(
     seen: Watched, phone: Page, address: str, label: str
@@ -157,11 +176,19 @@ def test_what_to_fix_first_is_ranked_and_saved_with_its_price(
         page.get_by_role("button", name="Costs by culprit as CSV").click()
     saved.value.save_as(tmp_path / "costs.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "costs.csv").read_text("utf-8-sig"))))
-    hours = [float(row["GPU-hours"]) for row in rows]
+    measured = [row for row in rows if row["GPU-hours"]]
+    hours = [float(row["GPU-hours"]) for row in measured]
     assert hours == sorted(hours, reverse=True)
+    # What nobody measured is no zero: not here, not on Now, not in the list of incidents.
+    (flap,) = (row for row in rows if row["Cause"].startswith("Link flap"))
+    assert (flap["GPU-hours"], flap["Unmeasured"], rows[-1]) == ("", "1", flap)
     assert float(rows[0]["Money"]) == pytest.approx(1000 * hours[0])
     # Of the last four weeks.
     assert float(rows[0]["Hours a week"]) == pytest.approx(hours[0] / 4)
+    seen.go("/incident")
+    flapping = page.get_by_role("table", name="Incidents").get_by_role("row", name="Link flap")
+    expect(flapping.get_by_title("not known")).to_have_text("\u2013")
+    seen.go("/costs")
     page.get_by_label("Added up").select_option("by cause")
     expect(page).to_have_url(re.compile("by=cause"))
     expect(page.get_by_role("table", name="Costs by cause")).to_contain_text("Straggler")
@@ -230,3 +257,49 @@ def test_the_interface_has_contents_search_and_schemas(seen: Watched) -> None:
     operation.get_by_role("link", name="FabricOut").first.click()
     expect(page.locator("#schema-FabricOut")).to_have_attribute("open", "")
     expect(page.locator("#schema-FabricOut")).to_contain_text("Where the first moment begins.")
+
+
+# --- numbers that agree -------------------------------------------------------------------------
+
+
+def test_what_an_incident_costs_is_the_same_on_every_screen(seen: Watched, stage: Stage) -> None:
+    """Share, step and GPU-hours: in the sentence, on Now, in the list, and in what is exported."""
+    page, client = seen.page, stage.service.client
+    items = client.get("/v1/incidents", params={"state": "open"}).json()["items"]
+    measured = [one for one in items if one["costs"]]
+    assert len(measured) > 1
+    for one in measured:
+        (cost,) = one["costs"]
+        step, without = cost["step_seconds"], cost["step_seconds_without"]
+        # A median step and a sum over all of them: alike, or one of them misleads.
+        assert cost["lost_share"] == pytest.approx(1 - without / step, abs=0.03)
+        share, hours = f"{100 * cost['lost_share']:.0f} %", f"{one['gpu_hours']:.2f} GPU-hours"
+        takes = f"takes {step:.2f} s instead of {without:.2f} s"
+        assert takes in one["summary"]
+        seen.open("/")
+        card = page.get_by_role("article", name=one["summary"][:40])
+        expect(card).to_contain_text(f"{share} of the time · {hours}")
+        usual = page.get_by_role("table", name="Running jobs").get_by_role("row", name=cost["job"])
+        expect(usual).to_contain_text(f"{without:.2f} s")
+        seen.go(f"/incident/{one['id']}")
+        costs = page.get_by_role("region", name="What it costs")
+        expect(costs).to_contain_text(f"would take {without:.2f} s instead of {step:.2f} s")
+        exported = client.get(f"/v1/incidents/{one['id']}.md").text
+        assert f"{hours}, {share} of its time" in exported
+
+
+def test_hosts_and_ranks_are_counted_once_and_a_poller_is_no_host(seen: Watched) -> None:
+    """Six hosts of two GPUs and two ranks, and a poller of switches: seven agents."""
+    page = seen.page
+    seen.open("/")
+    tile = page.locator(".tile", has_text="Hosts reporting")
+    expect(tile).to_contain_text("6none silent")
+    seen.go("/hosts")
+    expect(page.get_by_role("heading", name=re.compile("of 6 hosts can take"))).to_be_visible()
+    rows = page.get_by_role("table", name="Hosts", exact=True)
+    ranks = re.findall(r"(\d+) ranks?", rows.inner_text())
+    assert ranks == ["2"] * 6
+    seen.go("/settings/agents")
+    versions = page.get_by_role("table", name="Versions of agents")
+    expect(versions.get_by_role("columnheader").nth(1)).to_have_text("Agents")
+    expect(versions.get_by_role("row").nth(1)).to_contain_text("7")

@@ -128,6 +128,75 @@ class Watched:
             for node in fault["nodes"]
         ]
 
+    def overlaps(self) -> list[str]:
+        """Words that lie on other words, with their places; see `OVERLAPS`."""
+        return [str(one) for one in self.page.evaluate(OVERLAPS)]
+
+
+OVERLAPS = """() => {
+    // Fonts reach a little beyond their lines: only the middle of a line counts.
+    const EDGE = 0.22, LEAST = 1.5, SHOWN = 12;
+    const boxes = [];
+    const add = (text, owner, rect, node) => {
+        let { left, right } = rect;
+        let top = rect.top + EDGE * rect.height, bottom = rect.bottom - EDGE * rect.height;
+        for (let one = owner; one && one !== document.body; one = one.parentElement) {
+            const style = getComputedStyle(one);
+            if (style.overflowX === "visible" && style.overflowY === "visible") continue;
+            const room = one.getBoundingClientRect();
+            [left, right] = [Math.max(left, room.left), Math.min(right, room.right)];
+            [top, bottom] = [Math.max(top, room.top), Math.min(bottom, room.bottom)];
+        }
+        if (right - left > LEAST && bottom - top > LEAST)
+            boxes.push({ text: text.trim().slice(0, 40), node, left, right, top, bottom });
+    };
+    const isSeen = one => one.checkVisibility({ opacityProperty: true, visibilityProperty: true })
+        && !one.closest(".unseen, option, [hidden]");
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const node = walker.currentNode, owner = node.parentElement;
+        if (!node.data.trim() || !isSeen(owner)) continue;
+        const range = document.createRange();
+        range.selectNodeContents(node);
+        for (const rect of range.getClientRects()) add(node.data, owner, rect, node);
+    }
+    const found = [];
+    // A card's names of columns are no nodes: each stands at the beginning of its cell.
+    for (const cell of document.querySelectorAll(".carded td")) {
+        const name = getComputedStyle(cell, "::before"), own = getComputedStyle(cell);
+        if (!isSeen(cell) || !["absolute", "none"].includes(name.position) && name.float !== "left")
+            continue;
+        const { left, top } = cell.getBoundingClientRect();
+        const isPlaced = name.position === "absolute";
+        const x = isPlaced ? left + parseFloat(name.left)
+            : left + parseFloat(own.paddingLeft) + parseFloat(name.marginLeft);
+        const y = top + parseFloat(own.paddingTop);
+        if (x < left) found.push(`"${cell.dataset.label}" beside its card`);
+        const height = parseFloat(name.height);
+        const rows = Math.round(height / parseFloat(own.lineHeight));
+        for (let row = 0; row < Math.max(1, rows); row++)
+            add(cell.dataset.label, cell, new DOMRect(
+                x, y + row * height / Math.max(1, rows), parseFloat(name.width),
+                height / Math.max(1, rows)), cell);
+    }
+    boxes.sort((one, other) => one.top - other.top);
+    boxes.forEach((one, place) => {
+        for (let next = place + 1; next < boxes.length; next++) {
+            const other = boxes[next];
+            if (other.top >= one.bottom) break;
+            if (other.node === one.node) continue; // its end, and the dots that stand for it
+            const wide = Math.min(one.right, other.right) - Math.max(one.left, other.left);
+            const high = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
+            if (wide > LEAST && high > LEAST)
+                found.push(`"${one.text}" on "${other.text}" at`
+                    + ` ${Math.round(other.left)}, ${Math.round(other.top)}`);
+        }
+    });
+    return found.slice(0, SHOWN);
+}"""
+"""What `Watched.overlaps` asks the browser: text on text, by the boxes of lines that are in sight.
+Words in a canvas are not known to it."""
+
 
 @contextlib.contextmanager
 def watched(

@@ -25,6 +25,7 @@ from playwright.sync_api import Browser
 
 from api.data.inventory.incidents import moment_of
 from api.data.inventory.rollout_model import AgentConfiguration
+from collector.contract.rollout import LOCAL_VERSION
 from collector.contract.units import NS
 from tests.stands.browser import PHONE_WIDTH, WIDTH, Watched, chromium, watched
 from tests.tools.png import read_png, write_png
@@ -104,9 +105,11 @@ def staged() -> Iterator[Scene]:
 def roll_out(stage: Stage) -> None:
     """Half of six agents are told a configuration: two kept it, one tries it."""
     at = moment_of(END_S * NS)
+    kept: list[tuple[int, int | None]] = [(1, None), (1, None), (LOCAL_VERSION, 1)]
+    kept += [(LOCAL_VERSION, None)] * 3
     said = [
-        AgentConfiguration(agent=f"node{number:04}", at=at, heard_at=at, **fields)
-        for number, fields in enumerate([{"good": 1}, {"good": 1}, {"trying": 1}, {}, {}, {}])
+        AgentConfiguration(agent=f"node{n:04}", at=at, heard_at=at, good=good, trying=trying)
+        for n, (good, trying) in enumerate(kept)
     ]
     wish = {
         "document": "[sources.netdev]\ninterval_seconds = 2.0\n",

@@ -118,11 +118,22 @@ async def play(folder: Path) -> None:
 # --- serving it -----------------------------------------------------------------------------------
 
 
+class StageClock:
+    """The service's: it stands where the data ends until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = float(END_S)
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 class Stage:
     """The service with the data, and a `Teller` that gives it more verdicts."""
 
-    def __init__(self, service: InProcess) -> None:
+    def __init__(self, service: InProcess, clock: StageClock) -> None:
         self.service = service
+        self.clock = clock
         self.url = str(service.client.base_url).rstrip("/")
         self._teller = Teller(service.inventory, service.store)
         self._now_s = float(END_S)
@@ -147,10 +158,11 @@ def served(workspace: Path) -> Iterator[Stage]:
             (changes, "FOLLOW_SECONDS", 0.1),
         ):
             stack.enter_context(patch.object(place, name, value))
+        clock = StageClock()
         service = in_process(
-            data, clock=lambda: END_S, settings=settings, store_url=f"chdb://{data / 'store'}"
+            data, clock=clock, settings=settings, store_url=f"chdb://{data / 'store'}"
         )
-        yield Stage(stack.enter_context(service))
+        yield Stage(stack.enter_context(service), clock)
 
 
 def main(arguments: Sequence[str]) -> int:

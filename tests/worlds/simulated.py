@@ -128,6 +128,9 @@ def make_host_readings(topology: Topology, random: np.random.Generator) -> HostR
         mount_reads=np.arange(hosts, dtype=np.int64) * 1_000,
         mount_read_bytes=np.arange(hosts, dtype=np.int64) * 1_000 << 20,
         mount_response_ms=np.arange(hosts, dtype=np.int64) * 2_345,
+        mount_writes=np.zeros(hosts, dtype=np.int64),
+        mount_written_bytes=np.zeros(hosts, dtype=np.int64),
+        mount_write_response_ms=np.zeros(hosts, dtype=np.int64),
     )
 
 

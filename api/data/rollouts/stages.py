@@ -142,7 +142,10 @@ def held_by(rollout: Rollout, found: Tally, now: dt.datetime) -> str:
         return "no agent that reports has called it good yet"
     late_s = (now - rollout.since).total_seconds() - rollout.trial_seconds
     if found.waited_for and late_s < ROLLOUT_PENDING_SECONDS:
-        return f"{len(found.waited_for)} agents have not ended it: {names(found.waited_for)}"
+        who = (
+            "1 agent has" if len(found.waited_for) == 1 else f"{len(found.waited_for)} agents have"
+        )
+        return f"{who} not ended it: {names(found.waited_for)}"
     if len(found.waited_for) > found.good_that_report:
         return f"most agents have not taken it: {names(found.waited_for)}"
     if len(found.silent) + len(found.failed) >= rollout.failures_max:

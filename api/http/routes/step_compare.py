@@ -32,6 +32,7 @@ from api.http.routes.shared.parameters import (
 )
 from api.oncall.explain.steps import Span, StepsDiffer, StepsQuestion
 from collector.contract.units import NS, NS_PER_MS
+from collector.contract.verdict import Verdict
 
 router = APIRouter(tags=["jobs"])
 
@@ -86,26 +87,18 @@ async def compare(
 
     Accused is only what a verdict about the same time accuses. See the how-to "Compare steps".
     """  # fmt: skip
-    verdict = None
-    span = span_between(slow, slow_to, "slow") if slow else None
-    if incident:
-        story = await asyncio.to_thread(find_incident, parts, incident)
-        verdict = story.verdict
-        until_ns = verdict.until_ns or story.confirmed_ns
-        # Of a long incident its beginning: what was usual lies right before it.
-        end_ns = min(until_ns, verdict.since_ns + COMPARE_SECONDS_MAX * NS)
-        span = span or (verdict.since_ns, max(end_ns, verdict.since_ns))
-    if span is None:
-        raise Problem(422, "which steps?", "give slow=, a time within a slow step, or incident=")
-    other = await asyncio.to_thread(find_job_name, parts, normal_job) if normal_job else None
-    if other is not None and not normal:
+    if normal_job and not normal:
         raise Problem(422, "which steps?", "normal_job= needs normal=, a time of that job")
+    asked = span_between(slow, slow_to, "slow") if slow else None
+    span, verdict = await asyncio.to_thread(slow_span, parts, asked, incident)
     question = StepsQuestion(
         job=job.job,
         span=span,
         troubled=await asyncio.to_thread(troubles_before, parts, job.job, span),
         normal=span_between(normal, normal_to, "normal") if normal else None,
-        normal_job=other,
+        normal_job=(
+            await asyncio.to_thread(find_job_name, parts, normal_job) if normal_job else None
+        ),
         verdict=verdict,
     )
     body = await parts.queues.explanations.take(
@@ -149,6 +142,25 @@ async def stages(job: FoundJob, parts: Parts, from_: From = None, to: To = None)
         key=("stages", msgspec.json.encode(question)),
     )
     return Response(body, media_type=JSON)
+
+
+def slow_span(
+    parts: Context, asked: Span | None, incident: str | None
+) -> tuple[Span, Verdict | None]:
+    """The time of the slow steps, and the incident's verdict; a time that is asked for wins."""
+    if incident is None:
+        if asked is None:
+            raise Problem(
+                422, "which steps?", "give slow=, a time within a slow step, or incident="
+            )
+        return asked, None
+    story = find_incident(parts, incident)
+    verdict = story.verdict
+    # Of a long incident its beginning: what was usual lies right before it.
+    until_ns = min(
+        verdict.until_ns or story.confirmed_ns, verdict.since_ns + COMPARE_SECONDS_MAX * NS
+    )
+    return asked or (verdict.since_ns, max(until_ns, verdict.since_ns)), verdict
 
 
 def troubles_before(parts: Context, job: str, span: Span) -> tuple[Span, ...]:

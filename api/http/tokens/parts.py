@@ -30,8 +30,13 @@ def make_book(
     book = TokenBook(tokens, clock, file=file, passes=passes)
     book.load()
     if need and book.is_empty():
-        raise SettingsError(
-            f"{need}, and there is no token: make one (fabricscope token create NAME "
-            "--scope admin), or set token_file, or listen on 127.0.0.1"
-        )
+        raise no_token(need)
     return book
+
+
+def no_token(need: str) -> SettingsError:
+    """What a service says that nobody could ask."""
+    return SettingsError(
+        f"{need}, and there is no token: make one (fabricscope token create NAME "
+        "--scope admin), or set token_file, or listen on 127.0.0.1"
+    )

@@ -24,7 +24,7 @@ from api.fabric.cache import BuiltTopology
 from api.fabric.model import NodeKind, Topology
 from api.jobs.correlate.pattern import JOBS_MAX, best_model, nics_in
 from api.jobs.correlate.places import job_ranks_of
-from api.jobs.correlate.traffic import find_records, read_traffic
+from api.jobs.correlate.traffic import find_records, newest_of, read_traffic
 from api.jobs.correlate.windows import read_communicators, to_rank
 from api.jobs.tenants import TenantShare, tenants_on
 from collector.contract.identity import LinkId, PortId
@@ -34,6 +34,15 @@ UP_UNKNOWN = (
     "its hosts hand {:.3g} bytes up to switches that add up (CollNet); which links those cross is"
     " not known"
 )
+
+
+WAYS_UNKNOWN = (
+    "{flows} of its flows have other ways of equal length, and which one their switches choose is"
+    " recorded nowhere (no flow labels): {low:.4g} bytes at least, {high:.4g} at most"
+)
+PAIRS_CUT = "{count} of its pairs of NICs, those with the fewest bytes, were not looked at ({name})"
+SURELY = 1.0 - 1e-6
+"""Of a flow's bytes, from which on all of them cross: shares are sums of 32 bits."""
 
 
 class FlowShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +68,25 @@ class JobShare(msgspec.Struct, frozen=True, kw_only=True):
     """Those with the most bytes first."""
     flows_left_out: int
     assumptions: list[Assumption]
+    user: str = ""
+    """Whose job it is, where known."""
+    known_bytes: int = 0
+    """Of flows that have no other way: these crossed the link, if the topology is right."""
+    unknown_because: str = ""
+    """Why no more is known than what is expected of equal ways; empty: all ways are known."""
+    newest_ns: int | None = None
+    """When the last of the operations was recorded that this is made of."""
+
+
+class UserShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What all jobs of a user are expected to send over the link."""
+
+    user: str
+    """Empty: of jobs whose user is not known."""
+    jobs: list[str]
+    bytes: int
+    known_bytes: int
+    share: float
 
 
 class LinkShares(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +107,14 @@ class LinkShares(msgspec.Struct, frozen=True, kw_only=True):
     """Measured, at NICs that are an end of the link, while one tenant had the device alone."""
     tenants_unknown_bytes: int = 0
     """Measured there beside it: several had the device, or it is not known who."""
+    users: list[UserShare] = []
+    """Modelled, as the jobs are; also of links between switches."""
+    newest_ns: int | None = None
+    """When the last operation was recorded that any of it is made of; null: there is none."""
+    age_seconds: float | None = None
+    """How old that was at the end of the time."""
+    link_seen_ns: int | None = None
+    """When a port last reported the cable."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +127,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     up_bytes: float
     """Handed to switches that add up: which links carry them is not known."""
     assumptions: list[Assumption]
+    user: str
+    pairs_left_out: int
+    newest_ns: int | None
 
     @property
     def bytes(self) -> Floats:
@@ -105,17 +144,24 @@ def link_shares(
     found: list[Found] = []
     unknown: list[str] = []
     for job in jobs[:LINK_JOBS_MAX]:
-        one = on_link(store, inventory, built, link, job.job, span_ns)
+        one = on_link(store, inventory, built, link, job, span_ns)
         if isinstance(one, str):
             unknown.append(f"{job.job}: {one}")
             continue
         if one.up_bytes > 0:
             unknown.append(f"{job.job}: {UP_UNKNOWN.format(one.up_bytes)}")
+        if one.pairs_left_out:
+            cut = PAIRS_CUT.format(count=one.pairs_left_out, name="LINK_PAIRS_MAX")
+            unknown.append(f"{job.job}: {cut}")
         if float(one.bytes.sum()) > 0:
             found.append(one)
     total = sum(float(one.bytes.sum()) for one in found)
     seconds = max(1e-9, (span_ns[1] - span_ns[0]) / NS)
-    shown = [show(one, total, seconds) for one in found]
+    shown = sorted(
+        (show(one, total, seconds) for one in found), key=lambda one: (-one.bytes, one.job)
+    )
+    newest_ns = max((one.newest_ns for one in found if one.newest_ns is not None), default=None)
+    seen = built.topology.links[link].last_seen
     nics = [end for end in (link.a, link.b) if is_host(built.topology, end.host)]
     tenants = tenants_on(store, [(end.host, end.device, end.port) for end in nics], span_ns)
     return LinkShares(
@@ -123,13 +169,35 @@ def link_shares(
         from_ns=span_ns[0],
         to_ns=span_ns[1],
         bytes=round(total),
-        jobs=sorted(shown, key=lambda one: (-one.bytes, one.job)),
+        jobs=shown,
         jobs_looked_at=min(len(jobs), LINK_JOBS_MAX),
         jobs_left_out=max(0, len(jobs) - LINK_JOBS_MAX),
         unknown=unknown,
         tenants=tenants.shares,
         tenants_unknown_bytes=tenants.unknown_bytes,
+        users=by_user(shown),
+        newest_ns=newest_ns,
+        age_seconds=None if newest_ns is None else max(0.0, (span_ns[1] - newest_ns) / NS),
+        link_seen_ns=round(seen.timestamp() * NS),
     )
+
+
+def by_user(jobs: Sequence[JobShare]) -> list[UserShare]:
+    """The shares of all jobs of each user, the largest first."""
+    of_user: dict[str, list[JobShare]] = {}
+    for one in jobs:
+        of_user.setdefault(one.user, []).append(one)
+    found = [
+        UserShare(
+            user=user,
+            jobs=[one.job for one in own],
+            bytes=sum(one.bytes for one in own),
+            known_bytes=sum(one.known_bytes for one in own),
+            share=min(1.0, sum(one.share for one in own)),
+        )
+        for user, own in of_user.items()
+    ]
+    return sorted(found, key=lambda one: (-one.bytes, one.user))
 
 
 def is_host(topology: Topology, name: str) -> bool:
@@ -160,17 +228,19 @@ def on_link(
     inventory: Inventory,
     built: BuiltTopology,
     link: LinkId,
-    job: str,
+    its: Job,
     span_ns: tuple[int, int],
 ) -> Found | str:
     """What the job is expected to send over the link, or why nothing can be said."""
+    job = its.job
     job_rank = job_ranks_of(inventory, job)
     ranks = {place.rank: to_rank(place) for place in inventory.jobs.ranks(job)}
     rails, _ = nics_in(built.topology, {rank.host for rank in ranks.values()})
     places = places_of(ranks, rails)
     if not places.nics:
         return "the NICs of its ranks are not known"
-    read = read_traffic(store, find_records(store, job_rank, *span_ns))
+    records = find_records(store, job_rank, *span_ns)
+    read = read_traffic(store, records)
     if not read.seen:
         return "no collective of it was recorded in this time"
     communicators = read_communicators(inventory, job, job_rank, ranks)
@@ -179,7 +249,8 @@ def on_link(
     ports = [port_of_nic(built.topology, *nic) for nic in places.nics]
     is_cabled = np.array([port is not None for port in ports], dtype=bool)
     known = is_cabled[matrix.cells.source] & is_cabled[matrix.cells.target]
-    cells: Cells = matrix.cells.select(np.flatnonzero(known)[:LINK_PAIRS_MAX])
+    chosen = np.flatnonzero(known)
+    cells: Cells = matrix.cells.select(chosen[:LINK_PAIRS_MAX])
     pairs = [
         (one, other)
         for source, target in zip(cells.source.tolist(), cells.target.tolist(), strict=True)
@@ -192,6 +263,9 @@ def on_link(
         crossing=crossing_of(built, link, pairs),
         up_bytes=float(traffic.up_bytes.sum()),
         assumptions=list(traffic.assumptions),
+        user=its.user or "",
+        pairs_left_out=max(0, len(chosen) - LINK_PAIRS_MAX),
+        newest_ns=newest_of(store, records),
     )
 
 
@@ -223,7 +297,10 @@ def show(one: Found, total: float, seconds: float) -> JobShare:
     bytes_ = one.bytes
     order = np.argsort(-bytes_, kind="stable")
     there = order[bytes_[order] > 0]
-    own = float(bytes_.sum())
+    own, whole = float(bytes_.sum()), one.cells.bytes[there]
+    is_known = one.crossing[there] >= SURELY
+    low, high = float(whole[is_known].sum()), float(whole.sum())
+    why = WAYS_UNKNOWN.format(flows=int((~is_known).sum()), low=low, high=high)
     return JobShare(
         job=one.job,
         bytes=round(own),
@@ -240,4 +317,8 @@ def show(one: Found, total: float, seconds: float) -> JobShare:
         ],
         flows_left_out=max(0, len(there) - LINK_FLOWS_MAX),
         assumptions=one.assumptions,
+        user=one.user,
+        known_bytes=round(low),
+        unknown_because="" if is_known.all() else why,
+        newest_ns=one.newest_ns,
     )

@@ -460,9 +460,13 @@ class GridReader:
             ours = reading >= 0
             split = known.names[name].choice.split
             if split and not (fits := fitting(reading, known.readings, SPLITS_MAX)).all():
-                ours &= fits
                 why = f"{name}: more values of {split} than SPLITS_MAX = {SPLITS_MAX}"
-                self._store.quarantine.put(ROAD, why, known.readings[reading[~fits][0]].name)
+                out = np.unique(reading[~fits])
+                every = len(np.unique(reading[ours]))
+                first = min(known.readings[code].name for code in out.tolist())
+                example = f"{len(out)} of {every} values, {first} and what follows"
+                self._store.quarantine.put(ROAD, why, example)
+                ours &= fits
             parts.append(
                 Part(
                     metric=name,

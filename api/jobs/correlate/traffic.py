@@ -152,6 +152,15 @@ def read_traffic(store: Store, found: Found) -> Read:
     )
 
 
+def newest_of(store: Store, found: Found) -> int | None:
+    """The time of the last of these records; None: there is none."""
+    question = found.question
+    newest = "toUnixTimestamp64Nano(max(time)) AS newest, count() AS n"
+    sql = f"SELECT {newest} FROM collectives WHERE {question.where}"  # noqa: S608 - our words
+    (row,) = store.query(sql, question.parameters).to_pylist()
+    return int(row["newest"]) if row["n"] else None
+
+
 def find_source(store: Store, communicators: Sequence[str], from_ns: int, to_ns: int) -> str:
     for source in SOURCES_TIMED:
         question = Question(communicators, from_ns, to_ns, [source])

@@ -10,7 +10,14 @@ import numpy as np
 
 from alerts.window.columns import ClockFit, Floats, Ints, Operations, Records, Step
 from alerts.window.common_clock import correct
-from alerts.window.slices import PIECES, align_slices, align_whole, choose_slices, shrunk
+from alerts.window.slices import (
+    PIECES,
+    align_slices,
+    align_whole,
+    choose_slices,
+    records_in_slices,
+    shrunk,
+)
 from alerts.window.split import medians, members_in, split
 from alerts.window.steps import (
     Bounds,
@@ -21,6 +28,7 @@ from alerts.window.steps import (
     measure_steps,
     to_late,
     to_work,
+    usual_step_ns,
     with_messages,
 )
 from api.data.store.store import Store
@@ -34,15 +42,21 @@ from api.jobs.correlate.read import (
     query_slices,
     read_members,
 )
+from collector.contract.units import NS
 
 MEMBERS_MAX = 128
 """Ranks of a large job whose work is shown: medians over ranks, which more of them do not change,
 and each rank takes a millisecond."""
 STEP_MEMBERS_MAX = 32
 """Ranks from which a round of verdicts derives a job's steps, five seconds after the last one."""
+RHYTHM_MEMBERS_MAX = 4
+"""Ranks by which the length of a step is known before slices are chosen: all keep one rhythm, and
+some of them may be silent."""
+RHYTHM_NS_MAX = 180 * NS
+"""The newest time in which it is looked for: a window of verdicts. An hour's steps are as long."""
 IN_SLICES_SHARE = 0.5
 """Of the records that may be held, for those of slices: they stand for all of a long time, and half
-of them give the same result in half the time."""
+of them give the same result in half the time. All where a slice would not have enough steps."""
 
 
 class JobCollectives(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +128,8 @@ def look_in_slices(
     if (count := int(counts.sum())) <= records_max:
         whole = look_whole(store, job_rank, question, count, records_max)
         return msgspec.structs.replace(whole, members=records_of(whole.records, chosen))
-    slices = choose_slices(counts, edges, int(IN_SLICES_SHARE * records_max))
+    step_ns = step_in_store(store, job_rank, question, newest_time(counts, edges))
+    slices = slices_of(counts, edges, step_ns, records_max)
     raw = query_slices(store, question, slices)
     clocks = align_slices(raw, slices)
     records = correct(raw, clocks)
@@ -127,6 +142,36 @@ def look_in_slices(
         clocks=clocks,
         operations=split_in_store(store, question, clocks),
     )
+
+
+def slices_of(
+    counts: Ints, edges_ns: Ints, step_ns: int, records_max: int
+) -> list[tuple[int, int]]:
+    """The slices of a job's time; ``step_ns``: how long its steps are, 0 where it is not known."""
+    least = int(IN_SLICES_SHARE * records_max)
+    wanted = records_in_slices(counts, edges_ns, step_ns, least, records_max)
+    return choose_slices(counts, edges_ns, wanted, step_ns)
+
+
+def step_in_store(
+    store: Store, job_rank: JobRanks, question: Question, newest: tuple[int, int]
+) -> int:
+    """How long a step of the job takes, by the newest records of a few ranks; 0: not known."""
+    chosen = rhythm_members(job_rank)
+    if not chosen:
+        return 0
+    return usual_step_ns(read_members(store, question.narrowed(*newest), chosen), job_rank)
+
+
+def newest_time(counts: Ints, edges_ns: Ints) -> tuple[int, int]:
+    """The time in which a job's rhythm is looked for; ``counts``: records in each piece."""
+    present = np.flatnonzero(counts)
+    last = int(edges_ns[present[-1] + 1]) if len(present) else int(edges_ns[-1])
+    return last - RHYTHM_NS_MAX, last
+
+
+def rhythm_members(job_rank: JobRanks) -> list[tuple[str, int]]:
+    return some_members(job_rank, RHYTHM_MEMBERS_MAX / max(1, len(set(job_rank.values()))))
 
 
 def best_source(

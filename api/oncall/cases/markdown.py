@@ -5,25 +5,29 @@ Names and notes come from outside: they keep to one line and cannot open markup 
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from alerts.cases.words import verdict_words
+from alerts.cases.words import culprit_words, verdict_words
 from alerts.judge.incident import Incident
 from alerts.judge.incident_model import linked_words
 from alerts.judge.words import name, names, sure
-from api.base.times import rfc3339
 from api.data.inventory.feedback import Feedback
 from api.data.inventory.work import Deed, Does, state_of
-from collector.contract.causes import runbook_of
+from collector.contract.causes import runbook_of, title
 from collector.contract.figures import duration, share
 from collector.contract.identity import printable
 from collector.contract.units import NS
-from collector.contract.verdict import Cost, Reason
+from collector.contract.verdict import Cost, Evidence, Reason
 
-MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\*[]<>|#~"})
-"""What opens markup inside of a line. Underscores inside of words open none."""
+MARKUP = re.compile(r"[\\*\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_])|^[-+](?=[-+\s]|$)")
+"""What opens markup inside of a line or at its beginning. Underscores inside of words open none."""
+NUMBERED = re.compile(r"^(\d+)(?=[.)](?:\s|$))")
+"""What would begin a list with numbers."""
+CODE = re.compile(r"(`[^`]*`)")
 VICTIMS_MAX = 20
 
 DONE = {
@@ -37,15 +41,27 @@ DONE = {
 def plain(text: str) -> str:
     r"""Text on one line that is no markup.
 
-    >>> plain("<b>a</b>\n| *b* `c`")
-    "\\<b\\>a\\</b\\> \\| \\*b\\* 'c'"
+    >>> plain("<b>a</b>\n| *b* `c` _d_ mlx5_0 &lt;")
+    "\\<b\\>a\\</b\\> \\| \\*b\\* 'c' \\_d\\_ mlx5_0 \\&lt;"
     """
-    return commanding(text).replace("`", "'")
+    line = printable(" ".join(text.split())).replace("`", "'")
+    return NUMBERED.sub(r"\1\\", MARKUP.sub(r"\\\g<0>", line))
 
 
 def commanding(text: str) -> str:
-    """The same with our own commands between backticks."""
-    return printable(" ".join(text.split())).translate(MARKUP)
+    r"""The same with our own commands between backticks, which are shown as they are typed.
+
+    >>> commanding("run `ls *.log | wc` on <n1>")
+    'run `ls *.log | wc` on \\<n1\\>'
+    >>> commanding("run `ls` on n`<b>")  # a name with a backtick of its own: nothing is a command
+    "run 'ls' on n'\\<b\\>"
+    """
+    if text.count("`") % 2 or "``" in text:
+        return plain(text)
+    pieces = CODE.split(printable(" ".join(text.split())))
+    return "".join(
+        piece if piece.startswith("`") else MARKUP.sub(r"\\\g<0>", piece) for piece in pieces
+    )
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -71,10 +87,10 @@ def markdown_of(
     lines += [f"- {title}: {text}" for title, text in facts(incident, deeds, external_url) if text]
     if verdict.action:
         lines += ["", "## What to do", "", commanding(verdict.action)]
-    lines += section("Cost", (cost_line(one, price) for one in verdict.costs))
-    lines += section("Evidence", (plain(one.text) for one in verdict.evidence))
+    lines += section("Cost", [cost_line(one, price) for one in verdict.costs] or ["not known"])
+    lines += section("Evidence", (evidence_line(one) for one in verdict.evidence))
     lines += section(
-        "Ruled out", (f"{plain(one.what)}: {plain(one.why)}" for one in verdict.ruled_out)
+        "Ruled out", (f"{plain(title_of(one.what))}: {plain(one.why)}" for one in verdict.ruled_out)
     )
     lines += section(
         "Victims, which only look guilty",
@@ -98,7 +114,7 @@ def facts(
     verdict = incident.verdict
     reason = "" if verdict.reason is Reason.UNKNOWN else f", {verdict.reason.facts.title}"
     yield "Incident", f"{incident.id}, {incident.state}"
-    yield "Cause", f"{verdict.cause}{reason}; {sure(verdict.confidence)}"
+    yield "Cause", f"{title(verdict.cause)}{reason}; {sure(verdict.confidence)}"
     yield "Culprit", plain(names((verdict.culprit, *verdict.accomplices)))
     until = "" if verdict.until_ns is None else f" until {moment(verdict.until_ns)}"
     yield "When", f"{moment(verdict.since_ns)}{until}; {lasting(incident)}"
@@ -110,6 +126,7 @@ def facts(
     work = state_of(deeds)
     by = plain(work.acknowledged_by)
     at = "" if work.acknowledged_ns is None else f", {moment(work.acknowledged_ns)}"
+    at += f": {plain(work.acknowledged_note)}" if work.acknowledged_note else ""
     yield "Acknowledged", f"by {by}{at}" if by else "no"
     yield "Assigned to", plain(work.assigned_to)
     yield (
@@ -130,8 +147,32 @@ def lasting(incident: Incident) -> str:
     return f"{verb} {duration(incident.lasted_ns / NS)}{again}"
 
 
-def moment(time_ns: int) -> str:
-    return rfc3339(time_ns)
+def moment(time_ns: int, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    """To the second, with its zone: who reads a ticket may sit in another one.
+
+    >>> moment(1_700_000_000_120_000_000)
+    '2023-11-14 22:13:20 UTC'
+    """
+    return dt.datetime.fromtimestamp(time_ns // NS, dt.UTC).strftime(form)
+
+
+def title_of(what: str) -> str:
+    """What was ruled out: a cause, a reason, or words.
+
+    >>> title_of("link_flap"), title_of("gpu_error"), title_of("network")
+    ('Link flap', 'GPU errors', 'Network')
+    """
+    return Reason(what).facts.title if what in set(Reason) else title(what)
+
+
+def evidence_line(one: Evidence) -> str:
+    """What was seen, by which number, and when."""
+    if not one.to_ns:
+        return plain(one.text)
+    day, until = moment(one.from_ns, "%Y-%m-%d"), moment(one.to_ns)
+    of = f"{plain(one.metric)}, " if one.metric else ""
+    seen = moment(one.from_ns, "%Y-%m-%d %H:%M:%S")
+    return f"{plain(one.text)} ({of}{seen} to {until.removeprefix(f'{day} ')})"
 
 
 def cost_line(cost: Cost, price: Price = NO_PRICE) -> str:
@@ -146,7 +187,8 @@ def story(
 ) -> Iterator[tuple[int, str]]:
     """What happened to it and who did what, each with its time (unix nanoseconds)."""
     for turn in incident.history:
-        text = turn.note or f"{verdict_words(turn.cause, turn.culprit)}, {share(turn.confidence)}"
+        about = f"{title(turn.cause)}: {culprit_words(turn.culprit)}".removesuffix(": ")
+        text = turn.note or f"{about}, {share(turn.confidence)} sure"
         yield turn.time_ns, f"{moment(turn.time_ns)} {turn.news}: {plain(text)}"
     for deed in deeds:
         to = f" {plain(deed.to) or 'no person'}" if deed.does is Does.ASSIGN else ""

@@ -60,8 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tool",
-        type=Tool,
-        choices=list(Tool),
+        choices=[each.value for each in Tool],
         default=None,
         help="bandwidth: ib_write_bw, latency: ib_send_lat, tcp: iperf3, nccl: all_reduce_perf by "
         "mpirun; default: bandwidth where both hosts have an RDMA device (they are asked), or one "
@@ -110,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     one, other = (End.parse(text) for text in arguments.host)
-    wanted = wanted_of(arguments, arguments.tool or Tool.BANDWIDTH)
+    wanted = wanted_of(arguments, Tool(arguments.tool or Tool.BANDWIDTH))
     target = Target.of(arguments, "operate" if arguments.incident else "read")
     client = Client(target, "bench-pair", for_terminal=True)
     try:

@@ -16,3 +16,10 @@ export function chooseZone(wanted: Zone): void {
 export function zoneName(): string | undefined {
   return zone.value === "utc" ? "UTC" : undefined;
 }
+
+/** What stands beside an axis of times: `UTC`, `CET`, `GMT-8`. */
+export function zoneSign(unixSeconds: number): string {
+  const form = new Intl.DateTimeFormat("en-GB", { timeZone: zoneName(), timeZoneName: "short" });
+  const parts = form.formatToParts(new Date(unixSeconds * 1000));
+  return parts.find(({ type }) => type === "timeZoneName")?.value ?? "";
+}

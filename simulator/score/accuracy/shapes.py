@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from simulator.jobs.model import JobSpec
+from simulator.pattern import Algorithm
 from simulator.score.accuracy.trials import Played, Trial, play_trial
 from simulator.score.handicap import Handicap
 
@@ -26,6 +27,9 @@ FAULTS = (
 """One of each family: the NIC, the cable, the port, the GPU, the host, the program."""
 ACCUMULATED = 4
 LATE_SECONDS = 45.0
+HEADS = 8
+"""NICs of a host, which carry as much each as one does for a ring of one GPU of each host. Switches
+that add up take and give each byte once, and a ring sends it twice."""
 ALWAYS_TREES = 1 << 60
 """Bytes, below which an all-reduce goes by tree: NCCL_ALGO=Tree."""
 
@@ -33,6 +37,21 @@ ALWAYS_TREES = 1 << 60
 def in_pipeline(job: JobSpec) -> JobSpec:
     stages = 4 if len(job.hosts) % 4 == 0 else 2 if len(job.hosts) % 2 == 0 else 1
     return replace(job, pipeline=stages, microbatches=8)
+
+
+def reduced_by(algorithm: Algorithm) -> Callable[[JobSpec], JobSpec]:
+    """Every GPU has the whole model: then gradients are added up in hosts as well as between them.
+
+    All NICs of a host share the bytes of each all-reduce.
+    """
+    heads = HEADS if algorithm.is_tree else 2 * HEADS
+    return lambda job: replace(
+        job,
+        pipeline=1,
+        tensor=1,
+        large_algorithm=algorithm,
+        gradient_bytes=heads * job.gradient_bytes,
+    )
 
 
 def joined_late(job: JobSpec) -> JobSpec:
@@ -46,6 +65,10 @@ SHAPES: Mapping[str, Callable[[JobSpec], JobSpec]] = {
     "pipeline": in_pipeline,
     "experts": lambda job: replace(job, pipeline=1, expert=2),
     "trees": lambda job: replace(job, pipeline=1, tree_bytes_max=ALWAYS_TREES),
+    "NVLS tree": reduced_by(Algorithm.NVLS_TREE),
+    "NVLS": reduced_by(Algorithm.NVLS),
+    "CollNet, direct": reduced_by(Algorithm.COLLNET_DIRECT),
+    "CollNet, chain": reduced_by(Algorithm.COLLNET_CHAIN),
     "gathers beside the gradient": lambda job: replace(job, gather_bytes=32 << 20),
     "gradient accumulation": lambda job: replace(
         job, compute_seconds=ACCUMULATED * job.compute_seconds

@@ -30,6 +30,7 @@ from collector.contract.identity import metric_id
 from collector.contract.records import NUMBERS, Context
 from collector.contract.units import NS
 from collector.contract.wire import Batch
+from simulator.readings.series import shared_labels
 
 HELD_SECONDS = 300
 """A window, and what comes late."""
@@ -41,6 +42,10 @@ ROWS_AT_ONCE = 40_000
 """Series that are put on a grid together: their readings stay in a core's cache."""
 ROWS_MAX = 20_000_000
 TARGETS = (PORTS, NICS, GPUS, HOSTS)
+
+
+Words = tuple[str, tuple[tuple[str, str], ...]]
+"""A metric, and the labels that an agent gives with a series."""
 
 
 class HeldStore:
@@ -61,8 +66,13 @@ class HeldSamples(GridReader):
             name for target in TARGETS for name in self.known(target).by_id.values()
         )
         """The metrics that windows have; samples of others are passed over."""
-        self._series: dict[tuple[str, str, tuple[tuple[str, str], ...]], int] = {}
-        self._words: list[tuple[str, Mapping[str, str]]] = []
+        self._numbers: dict[str, dict[Words, int]] = {}
+        """By agent: the number of each of its series."""
+        self._shared: dict[Words, Words] = {}
+        """Hosts of one kind say the same of their ports: it stands once for all of them."""
+        self._words: list[Words] = []
+        self._common: list[Mapping[str, str]] = []
+        """By a series' number: its own words, and those of all its agent's series."""
         self._tables: dict[int, tuple[msgspec.Raw, Ints, Any]] = {}
         """By identity: the agents keep a table for as long as it does not change."""
 
@@ -96,13 +106,16 @@ class HeldSamples(GridReader):
         rows = batch.series_rows()
         ids = [metric_id(metric) for metric, _ in rows]
         series = np.full(len(rows), -1, dtype=np.int64)
+        numbers = self._numbers.setdefault(batch.agent, {})
         for place, (metric, labels) in enumerate(rows):
             if metric in self.wanted:
                 # An agent says the same of itself in every batch, and labels in one order.
-                key = (batch.agent, metric, tuple(labels.items()))
-                number = self._series.setdefault(key, len(self._words))
+                words = (metric, shared_labels(tuple(labels.items())))
+                words = self._shared.setdefault(words, words)
+                number = numbers.setdefault(words, len(self._words))
                 if number == len(self._words):
-                    self._words.append((metric, {**batch.common, **labels}))
+                    self._words.append(words)
+                    self._common.append(batch.common)
                 series[place] = number
         return series, np.array(ids, dtype=np.uint32)
 
@@ -121,10 +134,12 @@ class HeldSamples(GridReader):
         for rows in places:
             series = samples.series[rows]
             new = series[~known.find(series)[0]].tolist()
-            if new:
-                words = (self._words[one] for one in new)
-                named = zip(new, words, strict=True)
-                known.add([{"series": one, "name": name, "words": of} for one, (name, of) in named])
+            for at in range(0, len(new), ROWS_AT_ONCE):
+                known.add([self._named(one) for one in new[at : at + ROWS_AT_ONCE]])
+
+    def _named(self, number: int) -> dict[str, Any]:
+        metric, labels = self._words[number]
+        return {"series": number, "name": metric, "words": {**self._common[number], **dict(labels)}}
 
 
 def slots_for(read_seconds: float) -> int:

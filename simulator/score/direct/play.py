@@ -102,6 +102,7 @@ class DirectEvaluator:
     def _read(self, from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow] = NO_JOBS) -> Window:
         asked = to_ns, frozenset(at_rest)
         if self._looked is None or self._looked[:2] != asked:
+            self._looked = None  # of 1,024 hosts a window is a gigabyte: not two of them
             window = seen(self._windows.read(from_ns, to_ns, at_rest), self._handicap)
             self._looked = *asked, window
         return self._looked[2]

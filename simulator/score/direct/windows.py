@@ -12,18 +12,25 @@ import numpy as np
 from alerts.window.columns import ClockFit, Ints, Operations, Records
 from alerts.window.common_clock import correct
 from alerts.window.model import Communicator, JobWindow, Pending, Rank, Window
-from alerts.window.slices import PIECES, align_slices, align_whole, choose_slices, shrunk
+from alerts.window.slices import PIECES, align_slices, align_whole, shrunk
 from alerts.window.split import distinct, split
 from alerts.window.statistics import middle
-from alerts.window.steps import infer_steps
+from alerts.window.steps import infer_steps, usual_step_ns
 from api.data.inventory.job_model import JobFound, JobRank
 from api.fabric.cache import BuiltTopology
 from api.fabric.model import Link, Node, NodeKind, Port, make_topology
 from api.fabric.model import Topology as Cabling
 from api.jobs.correlate.read import SOURCES_TIMED
 from api.jobs.correlate.roll import DELAY_SECONDS, ROLL_SECONDS
-from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
-from api.jobs.correlate.window import IN_SLICES_SHARE, STEP_MEMBERS_MAX, records_of, some_members
+from api.jobs.correlate.things import read_gpus, read_hosts, read_ports
+from api.jobs.correlate.window import (
+    STEP_MEMBERS_MAX,
+    newest_time,
+    records_of,
+    rhythm_members,
+    slices_of,
+    some_members,
+)
 from api.jobs.correlate.windows import (
     EVENTS_MAX,
     KEPT_SECONDS,
@@ -175,8 +182,8 @@ class DirectWindows:
 
     def read(self, from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow] = NO_JOBS) -> Window:
         grid = grid_of(from_ns, to_ns)
-        samples = read_samples(self._samples, grid)
-        ports = read_ports(self._samples, self._built.topology, grid, samples)
+        # One kind of thing after the other: all their samples at once are as much again.
+        ports = read_ports(self._samples, self._built.topology, grid)
         events = [one for one in self._events if from_ns <= one.time_ns <= to_ns]
         events.sort(key=lambda one: one.time_ns)
         context, numbers = self._records.within(from_ns, to_ns)
@@ -198,8 +205,8 @@ class DirectWindows:
             jobs=jobs,
             jobs_ended_ns=max(self._last_ns.values(), default=None) if not jobs else None,
             ports=ports,
-            gpus=read_gpus(self._samples, grid, samples),
-            hosts=read_hosts(self._samples, grid, samples),
+            gpus=read_gpus(self._samples, grid),
+            hosts=read_hosts(self._samples, grid),
             events=events,
         )
 
@@ -322,7 +329,11 @@ def look(
     time = numbers[TIME, chosen]
     edges = np.linspace(span[0], span[1] + 1, PIECES + 1).astype(np.int64)
     counts = np.histogram(time, edges)[0].astype(np.int64)
-    slices = choose_slices(counts, edges, int(IN_SLICES_SHARE * RECORDS_MAX))
+    begin, end = newest_time(counts, edges)
+    newest = chosen[(time >= begin) & (time <= end)]
+    few = of_members(names, context[newest], rhythm_members(job_rank))
+    rhythm = names.records(context[newest[few]], numbers[:, newest[few]])
+    slices = slices_of(counts, edges, usual_step_ns(rhythm, job_rank), RECORDS_MAX)
     inside = np.zeros(len(chosen), dtype=bool)
     for begin, end in slices:
         inside |= (time >= begin) & (time <= end)
@@ -337,6 +348,15 @@ def look(
         clocks=clocks,
         operations=split(correct(raw, clocks)),
     )
+
+
+def of_members(names: Names, context: Ints, members: Sequence[tuple[str, int]]) -> Ints:
+    """The rows of these ranks of communicators; ``context`` has one number for each row."""
+    codes = {name: code for code, name in enumerate(names.communicators)}
+    is_own = np.zeros(len(names.rank), dtype=bool)
+    for name, rank in members:
+        is_own |= (names.communicator == codes.get(name, -1)) & (names.rank == rank)
+    return np.flatnonzero(is_own[context])
 
 
 def pending_of(

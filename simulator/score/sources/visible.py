@@ -77,6 +77,7 @@ SHOWS_IN: dict[str, dict[str, Moves]] = {
     "spine_loss": ERRORS | DROPS,
     "storage_neighbour": LOADS,
     "storage_reads": LOADS,
+    "storage_writes": LOADS,
 }
 """What each fault moves at its culprit's ports of switches, if they count it."""
 

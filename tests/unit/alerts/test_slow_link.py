@@ -14,7 +14,7 @@ from alerts.window.model import Grid, Hosts, JobWindow, Past, Paths, Readings, W
 from alerts.window.split import split
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Culprit
+from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.ring_jobs import (
     SIZE_BYTES,
     START_NS,
@@ -468,6 +468,52 @@ def test_members_and_rings_that_are_unknown_do_no_harm() -> None:
     found = one_finding(make_window(unknown))
     assert found.culprit == Culprit()
     assert found.strength < 0.4
+
+
+LINE_BYTES = 50e9
+
+
+@pytest.mark.parametrize(
+    ("written", "sent", "said"),
+    [
+        (0.7, 0.9, (Cause.CONGESTION, Reason.STORAGE_TRAFFIC)),
+        (0.7, 0.5, (Cause.SLOW_LINK, Reason.UNKNOWN)),  # slower than its line: the NIC may be
+        (0.2, 0.9, (Cause.CONGESTION, Reason.UNKNOWN)),  # it is not the checkpoint that fills it
+        (0.0, 0.9, (Cause.CONGESTION, Reason.UNKNOWN)),
+    ],
+)
+def test_a_nic_that_is_full_of_its_host_s_checkpoint_is_not_slow(
+    written: float, sent: float, said: tuple[Cause, Reason]
+) -> None:
+    hosts = [f"node{number}" for number in range(8)]
+    window = make_window(make_job([Group(range(8), NIC, SLOW)]))
+    grid = window.ports.grid
+    busy = np.zeros(grid.cells)
+    busy[grid.cell_of(window.jobs[0].operations.last_exit_ns[SLOW[0]]) :] = 1.0
+    ring = np.full((8, grid.cells), 0.1 * LINE_BYTES)
+    out = ring.copy()
+    out[3] += busy * (sent - 0.1) * LINE_BYTES
+    ports = make_ports(
+        hosts,
+        grid=grid,
+        rate_bits_per_second=np.full(8, 8 * LINE_BYTES),
+        readings={
+            name: Readings(metric=f"fabric_port_{name}", row=np.arange(8), values=values)
+            for name, values in (("transmit_bytes_total", out), ("receive_bytes_total", ring))
+        },
+    )
+    values = np.zeros((8, grid.cells))
+    values[3] = busy * written * LINE_BYTES
+    name = "mount_written_bytes_total"
+    mounts = {
+        f"{name}:filer:/save": Readings(metric=f"fabric_{name}", row=np.arange(8), values=values)
+    }
+    told = Hosts(grid=grid, host=hosts, readings=mounts, seen_ns=np.zeros(8, np.int64))
+    found = one_finding(msgspec.structs.replace(window, hosts=told, ports=ports))
+    assert found.culprit.host == "node3"
+    assert (found.cause, found.reason) == said
+    if written:
+        assert any("writes" in one.text and "(server filer)" in one.text for one in found.evidence)
 
 
 @pytest.mark.parametrize(("written", "evidence"), [(20e9, 1), (1e9, 0)])

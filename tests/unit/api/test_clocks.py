@@ -8,6 +8,7 @@ from alerts.window.clocks import align
 from alerts.window.columns import Records
 from alerts.window.common_clock import correct
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from tests.worlds.collectives import clock_errors, make_records, shift_clocks
 
 MS = 1_000_000
@@ -49,6 +50,24 @@ def test_clocks_in_step_are_left_alone_to_the_nanosecond() -> None:
 def test_a_late_rank_is_not_a_wrong_clock() -> None:
     records = make_records(late={3: 0.030})
     assert not any(clock.is_corrected for clock in align(records)[0].clocks)
+
+
+def test_ranks_that_leave_a_long_transfer_seconds_apart_have_no_wrong_clock() -> None:
+    """Large buckets behind a slow link: ranks leave one by one, and enter the next one so."""
+    records = make_records(steps=40, step_seconds=20.0, transfer_seconds=12.0)
+    ladder = (np.arange(8) * 0.2 * NS).astype(np.int64)[records.host]
+    is_second = records.operation == records.operations.index("all_gather")
+    slow = msgspec.structs.replace(
+        records,
+        entry_ns=records.entry_ns + np.where(is_second, ladder, 0),
+        exit_ns=records.exit_ns + ladder,
+    )
+    hour = np.array([0, 0, 3_600, 0, 0, 0, 0, 0]) * 1_000.0 * MS
+    for offsets in (np.zeros(8), hour):
+        shifted = shift_clocks(slow, offsets, np.zeros(8))
+        fits = align(shifted)
+        assert [clock for fit in fits for clock in fit.clocks if not clock.is_known] == []
+        assert clock_errors(correct(shifted, fits), slow).max() < NS
 
 
 def test_several_ranks_of_a_host_share_its_clock() -> None:

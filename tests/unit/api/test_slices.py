@@ -6,10 +6,12 @@ import pytest
 from alerts.window.columns import Clock, ClockFit
 from alerts.window.slices import (
     SLICE_NS_MIN,
+    SLICE_STEPS,
     SLICES_MAX,
     align_slices,
     bridged,
     choose_slices,
+    records_in_slices,
     shrunk,
     some_operations,
 )
@@ -37,6 +39,27 @@ def test_fewer_slices_rather_than_shorter_ones() -> None:
         assert len(slices) == expected
         assert sum(end - begin for begin, end in slices) == pytest.approx(seconds * NS, rel=0.1)
     assert SLICE_NS_MIN == 12 * NS
+
+
+def test_each_slice_has_room_for_several_steps() -> None:
+    """A job of 3,500 ranks whose steps take six seconds: slices of twelve showed no whole step."""
+    window = EDGES[:181]
+    counts = np.full(180, 5_300, dtype=np.int64)
+    for step_s, expected in ((0, 6), (1, 6), (6, 1)):
+        read = records_in_slices(counts, window, step_s * NS, 400_000, 800_000)
+        assert read == 400_000
+        slices = choose_slices(counts, window, read, step_s * NS)
+        assert len(slices) == expected
+        assert min(end - begin for begin, end in slices) >= SLICE_STEPS * step_s * NS
+        assert sum(end - begin for begin, end in slices) == pytest.approx(75 * NS, rel=0.1)
+
+
+def test_more_is_read_where_so_many_steps_need_it() -> None:
+    window = EDGES[:181]
+    counts = np.full(180, 9_800, dtype=np.int64)
+    assert records_in_slices(counts, window, 7 * NS, 400_000, 800_000) == 8 * 7 * 9_800
+    assert records_in_slices(counts, window, 60 * NS, 400_000, 800_000) == 800_000
+    assert records_in_slices(counts * 0, window, 7 * NS, 400_000, 800_000) == 400_000
 
 
 def test_a_burst_does_not_make_a_slice_too_large_and_silence_none_at_all() -> None:

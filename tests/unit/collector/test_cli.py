@@ -69,6 +69,8 @@ def test_once_with_a_broken_source_prints_the_rest_and_exits_1(
     ("words", "message"),
     [
         (["agnet"], "unknown verb 'agnet'; did you mean 'agent'?"),
+        (["query"], "top, what-if. Try fabricscope --help"),
+        (["demo", "--seconds", "-3"], "--seconds -3: must be above 0"),
         (["--verison"], "unknown option '--verison'; did you mean '--version'?"),
         (
             ["agent", "--onse"],
@@ -86,6 +88,11 @@ def test_once_with_a_broken_source_prints_the_rest_and_exits_1(
         (["diagnose"], "required: PATH. Try fabricscope diagnose --help"),
         (["agent", "--root", "/nowhere"], "--root /nowhere: there is no such folder"),
         (["agent", "--config", "/nowhere.toml"], "/nowhere.toml: No such file or directory"),
+        (["serve", "--port", "9800"], "unknown option '--port'; there are: --audit-expectations,"),
+        (
+            ["bench-pair", "a", "b", "--tool", "ib_wrte"],
+            "argument --tool: unknown value 'ib_wrte'; there are: bandwidth, latency, nccl, tcp.",
+        ),
         (["agent", "--flush-seconds", "x"], "command line: flush_seconds = 'x'"),
     ],
 )

@@ -31,11 +31,13 @@ from collector.doors.probes import LiveProber, Plan, Sending
 from collector.parsing.probes import BYTES, REQUEST, WIRE_BYTES, Probe, decode, encode
 from collector.sources.probes import (
     BUDGET_SHARE,
+    LINK_BITS_LEAST,
     SOURCE,
     Settings,
     probes_of_round,
 )
 from tests.stands import namespaces
+from tests.stands.leaf import BESIDE_FRAME_BYTES, counted
 from tests.stands.ports import free_port
 from tests.stands.service import eventually
 
@@ -163,6 +165,37 @@ def test_a_share_that_is_lost_is_counted_and_nothing_where_nothing_is() -> None:
         for _ in range(3):
             last = one.round()
         assert last[LOST, "node-1/rail0"] == 0
+
+
+def test_the_kernel_counts_no_more_than_a_thousandth_of_the_link_for_a_round() -> None:
+    """More probes are wanted than fit; what the interface carried is what the budget says."""
+    if why := namespaces.why_not():
+        pytest.skip(why)
+    rails, flows, interval_s, rounds = 12, 16, 0.25, 4
+    assert rails * flows > probes_of_round(LINK_BITS_LEAST, interval_s)
+    with namespaces.joined() as joined:
+        own, far = joined.addresses[0], [f"10.213.79.{20 + place}" for place in range(rails)]
+        for address in far:
+            namespaces.run(f"ip -n {joined.names[1]} addr add {address}/24 dev v1")
+        common = {"flows": flows, "port": PORT, "interval_seconds": interval_s}
+        targets = [f"rail0 node-1-{place} {address}" for place, address in enumerate(far)]
+        one = Agent(joined.inside(0), {**common, "rails": [f"rail0 {own}"], "targets": targets})
+        listens = {"rails": [f"r{place} {address}" for place, address in enumerate(far)]}
+        asks_for = {"targets": [f"r0 node-0 {own}"], "flows": 1}
+        other = Agent(joined.inside(1), {**common, **listens, **asks_for})
+        try:
+            other.round()  # from now on it answers
+            one.round()  # from now on both know each other's addresses
+            before = counted(joined.names[0], "v0")
+            for _ in range(rounds):
+                last = one.round()
+            frames, octets = counted(joined.names[0], "v0").since(before)
+        finally:
+            one.end()
+            other.end()
+    assert sum(last[key] for key in last if key[0] == LOST) == 0, "they were answered"
+    bits = (octets + frames * BESIDE_FRAME_BYTES) * 8
+    assert 0.9 < bits / (LINK_BITS_LEAST * BUDGET_SHARE * interval_s * rounds) <= 1.0
 
 
 def test_probes_by_hand_name_the_flow_that_is_lost(tmp_path: Path) -> None:

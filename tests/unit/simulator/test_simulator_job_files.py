@@ -4,6 +4,7 @@ import io
 import json
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from api.jobs.facts import facts_of
 from collector.agent.settings import AgentSettings
 from collector.contract.collective import Collective, Operation, State, StepSpan, bus_bytes
 from collector.contract.communicator import communicator_rings, communicator_trees
@@ -253,6 +255,24 @@ def test_debug_lines_tell_rings_trees_and_devices(tmp_path: Path, fabric: Fabric
     )
     assert (attributes["bus_id"], attributes["ring_00"]) == ("0000:31:00.0", "1,3")
     assert sum("communicator" in each.labels for each in events) == len(of_rank)
+
+
+def test_debug_lines_tell_where_switches_add_up(tmp_path: Path) -> None:
+    topology = make_topology(Fabric.INFINIBAND, hosts=5, nics=2)
+    data = f"0xda{1:012x}"
+    job = replace(make_job(topology), in_network=frozenset({data}))
+    NcclDebugLogs(topology, lambda *_: tmp_path).write(make_busy_snapshot(topology, jobs=[job]))
+    events = [
+        each
+        for path in sorted(tmp_path.iterdir())
+        for each in parse(NCCL_DEBUG, path)
+        if isinstance(each, Event) and "communicator" in each.labels
+    ]
+    marked = {
+        each.labels["communicator"] for each in events if each.attributes.get("in_network") == "1"
+    }
+    assert marked == {data}
+    assert facts_of(events).in_network == {data}
 
 
 def test_the_agent_finds_the_debug_lines(tree: Tree) -> None:

@@ -16,13 +16,20 @@ CHUNK_BITS = 8 * (1 << 20)
 LINE_BPS = 9e9
 
 
-def ring_of_eight(size_bytes: int = 8 << 20) -> Collective:
+def ring_of_eight(
+    size_bytes: int = 8 << 20, large_algorithm: Algorithm = Algorithm.RING
+) -> Collective:
     """Eight hosts with one rank each, as in the captures: an all-reduce of 8 MiB."""
     cluster = build(
         ClusterSpec(topology="single", hosts=8, gpus_per_host=1, nics_per_host=1, speed="HDR")
     )
     spec = JobSpec(
-        name="eight", hosts=tuple(range(8)), tensor=1, gradient_bytes=size_bytes, buckets=1
+        name="eight",
+        hosts=tuple(range(8)),
+        tensor=1,
+        gradient_bytes=size_bytes,
+        buckets=1,
+        large_algorithm=large_algorithm,
     )
     collective = Collectives(spec, lay_out(spec, cluster), cluster).reduce
     assert collective is not None
@@ -136,6 +143,17 @@ def test_a_slow_tree_edge_holds_up_what_hangs_below_it() -> None:
     bps = np.full(len(pattern.flow_unit), LINE_BPS)
     bps[(pattern.flow_member == 5) & (pattern.flow_peer == 6)] = LINE_BPS / 50
     assert exits(tree, entry, end, bps)[0].min() > 0.9
+
+
+def test_what_switches_add_up_comes_to_all_ranks_at_once() -> None:
+    """No ladder leads to the one that sends slowly."""
+    summed = ring_of_eight(size_bytes=1 << 30, large_algorithm=Algorithm.COLLNET_DIRECT)
+    bps = np.full(len(summed.pattern.flow_unit), LINE_BPS)
+    bps[summed.pattern.flow_member == 3] /= 8
+    entry = np.zeros((1, 8))
+    entry[0, 5] = 0.1
+    left = exits(summed, entry, np.array([1.0]), bps)[0]
+    assert left == pytest.approx(1.0)
 
 
 def test_in_an_all_to_all_a_rank_leaves_when_its_own_flows_are_done() -> None:

@@ -11,13 +11,14 @@ from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit
 from simulator.engine import Simulation
 from simulator.faults import BEFORE_JOBS, before_jobs, discover
-from simulator.faults.model import Cluster, Fault, Injection, Place
+from simulator.faults.grey_link import GreyLink
+from simulator.faults.model import FOREVER, Cluster, Fault, Injection, Place
 from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
 from simulator.readings.probes import ProbeMesh
 from simulator.scenario import Scenario, truth_of
 from simulator.score.direct.windows import DirectWindows
-from simulator.topology.build import build
+from simulator.topology.build import ClusterSpec, build
 from simulator.topology.world import World
 from tests.worlds.simulated_cluster import small_cluster
 
@@ -31,11 +32,17 @@ TOPOLOGY = build(CLUSTER)
 IDLE = Cluster(TOPOLOGY, ())
 
 
-def play(fault: Fault | None, place: Place, mesh: ProbeMesh | None, strength: float) -> Window:
+def play(
+    fault: Fault | None,
+    place: Place,
+    mesh: ProbeMesh | None,
+    strength: float,
+    cluster: ClusterSpec = CLUSTER,
+) -> Window:
     """The last window of an idle cluster."""
     struck = () if fault is None else (Injection(fault, place, 1.0, SECONDS + 1, strength),)
     scenario = Scenario(
-        cluster=CLUSTER,
+        cluster=cluster,
         jobs=(),
         injections=struck,
         seconds=SECONDS,
@@ -51,6 +58,18 @@ def play(fault: Fault | None, place: Place, mesh: ProbeMesh | None, strength: fl
         now_ns = scenario.start_unix_ns + round(snapshot.time_s * NS)
         windows.take(snapshot, list(reporter.unpacked(snapshot)), now_ns)
     return windows.read(now_ns - WINDOW_SECONDS * NS, now_ns)
+
+
+class EveryLink(GreyLink):
+    """Some links lose a tenth of all packets, silently."""
+
+    def __init__(self, links: tuple[int, ...]) -> None:
+        self._links = list(links)
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        del place, strength, elapsed_s
+        world.link_loss[self._links] = 0.1
+        return FOREVER
 
 
 def found(window: Window) -> list[Finding]:
@@ -86,6 +105,25 @@ def test_a_switch_that_loses_is_no_hosts_fault() -> None:
     place = Place(link=int(links[0]), switch=int(TOPOLOGY.target_switch[links[0]]))
     findings = found(play(discover()["spine_loss"], place, MESH, 1.0))
     assert all(finding.culprit == Culprit() for finding in findings)
+
+
+@pytest.mark.parametrize("lossy", ["uplinks", "cable"])
+def test_the_only_host_of_a_leaf_is_not_told_from_it_and_not_accused(lossy: str) -> None:
+    """The same probes are lost in both cases; what would decide is said."""
+    cluster = small_cluster(hosts=HOSTS, gpus_per_host=1, nics_per_host=1, hosts_per_leaf=1)
+    topology = build(cluster)
+    leaf = int(topology.target_switch[topology.up(3)])
+    links = np.arange(topology.first_fabric_link, topology.links)
+    at_leaf = links[
+        (topology.source_switch[links] == leaf) | (topology.target_switch[links] == leaf)
+    ]
+    places = at_leaf.tolist() if lossy == "uplinks" else [topology.up(3)]
+    window = play(EveryLink(tuple(places)), Place(), MESH, 1.0, cluster)
+    (finding,) = found(window)
+    assert finding.culprit == Culprit()
+    name = topology.switches[leaf].name
+    assert f"unknown: one of node0003 and its leaf {name}" in finding.evidence[0].text
+    assert f"what decides: probes from another host at {name}" in finding.evidence[0].text
 
 
 def test_probes_that_are_not_asked_for_are_not_sent() -> None:

@@ -23,7 +23,7 @@ def collectives(
     return Collectives(spec, lay_out(spec, cluster), cluster)
 
 
-def job(hosts: int, tensor: int = 1, **more: int | bool) -> JobSpec:
+def job(hosts: int, tensor: int = 1, **more: int | bool | Algorithm) -> JobSpec:
     return JobSpec(name="job", hosts=tuple(range(hosts)), tensor=tensor, **more)  # type: ignore[arg-type]
 
 
@@ -137,6 +137,41 @@ def test_small_all_reduces_between_hosts_go_by_tree_half_of_the_message_each_way
     assert (total == total.transpose(0, 2, 1)).all()
     # Seven edges a tree, two trees, both directions, half a mebibyte each.
     assert total[0].sum() == pytest.approx(7 * 2 * 2 * (1 << 19))
+
+
+@pytest.mark.parametrize("algorithm", [one for one in Algorithm if one.is_in_network])
+def test_switches_that_add_up_get_each_byte_once_by_all_nics(algorithm: Algorithm) -> None:
+    size = 1 << 28
+    made = reduction(collectives(spec=job(4, gradient_bytes=4 * size, large_algorithm=algorithm)))
+    pattern = made.pattern
+    assert pattern.algorithm is algorithm
+    sent, got = (
+        np.bincount(nics, pattern.flow_bytes, 32)
+        for nics in (pattern.flow_source, pattern.flow_target)
+    )
+    assert sent == pytest.approx(size / 8)
+    assert got == pytest.approx(size / 8)
+    assert pattern.flow_ahead_bytes is not None
+    assert not pattern.flow_ahead_bytes.any()
+
+
+def test_small_ones_go_by_tree_whatever_the_large_ones_do() -> None:
+    spec = job(4, gradient_bytes=4 << 20, large_algorithm=Algorithm.NVLS)
+    assert reduction(collectives(spec=spec)).pattern.algorithm is Algorithm.TREE
+
+
+def test_an_nvls_tree_has_the_edges_of_a_tree_and_all_of_a_host_at_its_root() -> None:
+    made = [
+        reduction(collectives(spec=job(4, gradient_bytes=4 << 28, **how)))
+        for how in ({"large_algorithm": Algorithm.NVLS_TREE}, {"tree_bytes_max": 1 << 40})
+    ]
+    assert [one.pattern.algorithm for one in made] == [Algorithm.NVLS_TREE, Algorithm.TREE]
+    assert (edge_bytes(made[0]) == edge_bytes(made[1])).all()
+    assert made[0].parents is not None
+    inside = np.arange(32) % 8 != 0
+    for parents in made[0].parents[0]:
+        assert (parents[inside] == np.flatnonzero(inside) // 8 * 8).all()
+        assert (parents[~inside][parents[~inside] != ROOT] % 8 == 0).all()
 
 
 def test_everyone_gives_everyone_an_equal_part_over_the_receivers_rail() -> None:

@@ -17,7 +17,16 @@ export interface LinkShares {
       readonly crossing: number;
     }[];
     readonly flows_left_out: number;
+    readonly user: string;
+    readonly known_bytes: number;
+    readonly unknown_because: string;
   }[];
+  readonly users: readonly {
+    readonly user: string;
+    readonly jobs: readonly string[];
+    readonly share: number;
+  }[];
+  readonly age_seconds: number | null;
   readonly jobs_looked_at: number;
   readonly jobs_left_out: number;
   readonly unknown: readonly string[];

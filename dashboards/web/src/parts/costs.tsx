@@ -67,14 +67,14 @@ export function CostRanking(props: { account: Account; price: Price | undefined 
           ...about,
           {
             name: "Share",
-            show: ({ share }) => <Share value={share} />,
+            show: (one) => (isMeasured(one) ? <Share value={one.share} /> : "–"),
             by: ({ share }) => share,
             isNumber: true,
           },
           ...sums(price),
           {
             name: "Hours a week",
-            show: (one) => hoursNumber(weekly(one.gpu_hours, weeks)),
+            show: (one) => (isMeasured(one) ? hoursNumber(weekly(one.gpu_hours, weeks)) : "–"),
             by: (one) => weekly(one.gpu_hours, weeks),
             isNumber: true,
           },
@@ -135,7 +135,8 @@ function sums(price: Price | undefined): readonly Column<CostEntry>[] {
     },
     {
       name: "GPU-hours",
-      show: (one) => hoursNumber(one.gpu_hours),
+      show: (one) => (isMeasured(one) ? hoursNumber(one.gpu_hours) : "–"),
+      csv: (one) => (isMeasured(one) ? one.gpu_hours : ""),
       by: (one) => one.gpu_hours,
       isNumber: true,
     },
@@ -151,6 +152,9 @@ function sums(price: Price | undefined): readonly Column<CostEntry>[] {
       : []),
   ];
 }
+
+/** Of one of whose incidents the cost is known; of the others nothing is, and 0 would be a number. */
+const isMeasured = (one: CostEntry) => one.unmeasured < one.incidents;
 
 function Share({ value }: { value: number }) {
   return (

@@ -92,13 +92,14 @@ export function upTo(points: readonly Point[], share: number): Point[] {
 
 const apart = (one: Point, other: Point) => Math.hypot(one[0] - other[0], one[1] - other[1]);
 
-/** `ways`: the points of each flow, in units of the drawing. */
+/** `ways`: the points of each flow, in units of the drawing; `open`: where lines may be seen. */
 export function drawFlows(
   context: CanvasRenderingContext2D,
   flows: readonly Flow[],
   ways: readonly (readonly Point[])[],
   view: View,
   palette: Palette,
+  open: Path2D,
 ): void {
   const onScreen = ([x, y]: Point): Point => [x * view.scale + view.x, y * view.scale + view.y];
   context.lineCap = context.lineJoin = "round";
@@ -115,11 +116,14 @@ export function drawFlows(
     if (!flow || points.length < 2) continue;
     const colour = flow.part === "wait" ? palette.wait : palette.transfer;
     const width = WIDTH_LEAST + WIDTH_MORE * flow.share;
+    context.save();
+    context.clip(open, "evenodd");
     // The way that is still to come is seen, too, so that a drawing that stands still tells all of it.
     stroke(context, points, colour, 1, 0.35);
     const reached = upTo(points, flow.progress);
     stroke(context, reached, palette.card, width + 2, 0.8);
     stroke(context, reached, colour, width, 1);
+    context.restore();
     const head = reached.at(-1);
     if (head && flow.progress > 0) drawHead(context, head, width, colour, palette);
     // At its end below the host, whose name would be covered.

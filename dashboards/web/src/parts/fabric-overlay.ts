@@ -37,9 +37,29 @@ export function drawAbove(
   }
   if (above.flows.length) {
     const ways = above.flows.map((flow) => wayOf(above, flow));
-    drawFlows(context, above.flows, ways, view, palette);
+    drawFlows(context, above.flows, ways, view, palette, besideSwitches(above, view, size));
   }
   drawMarks(context, above, view, size, palette);
+}
+
+/** All but the boxes of switches that flows lead through: they pass behind, and names stay readable. */
+function besideSwitches({ graph, layout, flows }: Above, view: View, size: Size): Path2D {
+  const links = new Set(flows.flatMap((flow) => flow.links));
+  const nodes = new Set(
+    [...links].flatMap((index) => {
+      const link = graph.links[index];
+      return link ? [link.a.node, link.b.node] : [];
+    }),
+  );
+  const open = new Path2D();
+  open.rect(0, 0, size.width, size.height);
+  for (const node of nodes)
+    if (graph.nodes[node]?.isSwitch && layout.boxed.has(node))
+      for (const each of layout.boxes[node] ?? []) {
+        const box = onScreen(each, view);
+        open.rect(box.x, box.y, box.w, box.h);
+      }
+  return open;
 }
 
 /** Where each way leads, kept per layout and way: a replay draws them sixty times a second. */

@@ -1,6 +1,6 @@
 /** Who shares a link: the jobs whose bytes can cross it, and between which NICs they go. */
 import type { LinkShares } from "../api/link-shares";
-import { count, percent, si } from "../format";
+import { count, duration, percent, si } from "../format";
 import type { Resource } from "../resource";
 import { href, type Query } from "../route";
 import { Shown } from "../ui/states";
@@ -29,7 +29,8 @@ function Jobs({ found, when }: { found: LinkShares; when: Query }) {
       {found.jobs.map((one) => (
         <details key={one.job} class="fabric-share">
           <summary>
-            <b>{one.job}</b> {percent(one.share)}{" "}
+            <b>{one.job}</b> {one.user && `(${one.user}) `}
+            {percent(one.share)}{" "}
             <span class="soft">{si(one.bytes_per_second * 8, "b/s")} in the mean</span>
             <i aria-hidden="true" style={{ width: `${one.share * 100}%` }} />
           </summary>
@@ -55,9 +56,16 @@ function Jobs({ found, when }: { found: LinkShares; when: Query }) {
               shown.
             </p>
           )}
+          {one.unknown_because && <p class="soft">Unknown because {one.unknown_because}.</p>}
           <a href={href(["matrix"], { ...when, job: one.job, by: "nic" })}>Its traffic matrix</a>
         </details>
       ))}
+      {found.users.length > 1 && (
+        <p>
+          By user:{" "}
+          {found.users.map((one) => `${one.user || "not known"} ${percent(one.share)}`).join(", ")}
+        </p>
+      )}
       {found.unknown.map((reason) => (
         <p key={reason} class="soft">
           Not known of {reason}.
@@ -69,6 +77,8 @@ function Jobs({ found, when }: { found: LinkShares; when: Query }) {
       <p class="soft">
         Modelled from collectives; where switches choose among equal ways, each counts with its
         share.
+        {found.age_seconds !== null &&
+          ` The newest record is ${duration(found.age_seconds)} older than the end of this time.`}
       </p>
     </>
   );

@@ -44,7 +44,7 @@ function lateWords({ data, evaluation }: Freshness, passed: number): string {
   return said.charAt(0).toUpperCase() + said.slice(1);
 }
 
-function isLate({ age_seconds, bound_seconds }: Age, passed: number): boolean {
+export function isLate({ age_seconds, bound_seconds }: Age, passed: number): boolean {
   return age_seconds !== null && age_seconds + passed > bound_seconds;
 }
 
@@ -54,5 +54,5 @@ function agesOf({ data, evaluation }: Freshness, passed: number): string {
   return `Newest data ${words(data)}, last evaluation ${words(evaluation)}`;
 }
 
-const whole = (seconds: number) => duration(seconds < 100 ? Math.round(seconds) : seconds);
+export const whole = (seconds: number) => duration(seconds < 100 ? Math.round(seconds) : seconds);
 const agoOf = (seconds: number) => (seconds < 1 ? "now" : `${whole(seconds)} ago`);

@@ -111,7 +111,7 @@ export function latestWords(heat: Heat, records: readonly RankRecord[]): string 
   ];
   const who = name.filter(Boolean).join(" ");
   if (latest.lastShare < LAST_OFTEN)
-    return `No rank is last as a rule; most often ${who}, ${often}.`;
+    return `No rank is last as a rule in the time shown; most often ${who}, ${often}.`;
   if (latest.median < LATE_SHARE * step)
     return `${who} is last ${often}, but by no more than ${duration(Math.max(0, latest.median))} as a rule.`;
   return `${who} is last ${often}, ${duration(latest.median)} late as a rule.`;

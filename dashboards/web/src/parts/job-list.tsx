@@ -116,6 +116,7 @@ const verdict = (
   troubles: ReadonlyMap<string, IncidentShort>,
 ): Column<Job> => ({
   name: isNow ? "Verdict" : "Costliest incident in this time",
+  isFirstOnPhone: true,
   show: (job) => {
     const trouble = troubles.get(job.id);
     if (trouble)

@@ -119,7 +119,7 @@ export function AgentVersions({ versions }: { versions: readonly Reading[] }) {
               show: (one) => one.labels.version ?? "not known",
               by: (one) => one.labels.version ?? "",
             },
-            { name: "Hosts", show: (one) => one.value.toLocaleString("en"), isNumber: true },
+            { name: "Agents", show: (one) => one.value.toLocaleString("en"), isNumber: true },
           ]}
         />
       ) : (

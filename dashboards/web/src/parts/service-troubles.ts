@@ -1,6 +1,8 @@
 /** What is wrong with the service itself, in words, the worst first. Pure. */
+import type { Freshness } from "../api/freshness";
 import type { About, Alert, Notice, Reading, RuleBook } from "../api/service";
 import { count, duration } from "../format";
+import { isLate as isOld, whole } from "./fresh-words";
 import type { OVERVIEW } from "./service-questions";
 
 export interface Trouble {
@@ -50,13 +52,33 @@ export function troublesOf(
   book: RuleBook,
   notices: readonly Notice[],
   now: number,
+  ages: readonly Trouble[] = [],
 ): readonly Trouble[] {
   const seen = [...ofRules(book, now), ...ofNotices(notices, now)];
   const alerts = aboutItself(book.alerts).filter(
     ({ labels }) => !seen.length || !SEEN_HERE.has(labels.alertname ?? ""),
   );
-  const found = [...ofProcess(about, numbers, now), ...ofAlerts(alerts, now), ...seen];
+  const own = ofProcess(about, numbers, now);
+  const found = [...ages, ...own, ...ofAlerts(alerts, now), ...seen];
   return found.sort((a, b) => Number(a.tone === "warn") - Number(b.tone === "warn"));
+}
+
+/** What makes the mark at the top right another one than "Live"; `passed` seconds since it was told. */
+export function troublesOfAge({ data, evaluation }: Freshness, passed: number): Trouble[] {
+  const found: Trouble[] = [];
+  if (isOld(data, passed))
+    found.push({
+      tone: "bad",
+      text: `The newest data is ${whole((data.age_seconds ?? 0) + passed)} old: no agent reports, or what they send does not arrive`,
+      runbook: "agents-missing",
+    });
+  if (isOld(evaluation, passed))
+    found.push({
+      tone: "bad",
+      text: `Nothing was evaluated for ${whole((evaluation.age_seconds ?? 0) + passed)}: incidents are as they were then`,
+      runbook: "evaluation",
+    });
+  return found;
 }
 
 function ofProcess(about: About, numbers: Numbers | undefined, now: number): Trouble[] {

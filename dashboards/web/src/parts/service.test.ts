@@ -4,7 +4,9 @@ import type { Numbers } from "./service-troubles";
 
 vi.stubGlobal("sessionStorage", { getItem: () => null });
 
-const { troublesOf, isLate, runbookOf, hasPack, number } = await import("./service-troubles");
+const { troublesOf, troublesOfAge, isLate, runbookOf, hasPack, number } = await import(
+  "./service-troubles"
+);
 const { read, write, matchersOf } = await import("./service-matchers");
 const { OVERVIEW, agentWords, charts, legend, oddityWords } = await import("./service-questions");
 const { together } = await import("../api/service");
@@ -53,6 +55,17 @@ describe("what is wrong with the service", () => {
     const [first] = troubles({ about: { notReady: "store: no connection" } });
     expect(first).toMatchObject({ tone: "bad", runbook: "service-store" });
     expect(first?.text).toContain("no connection");
+  });
+  it("old data and a missing evaluation are broken, whatever else is well", () => {
+    const age = (age_seconds: number | null) => ({ age_seconds, bound_seconds: 60 });
+    const of = (data: number | null, evaluation: number | null) =>
+      troublesOfAge({ data: age(data), evaluation: age(evaluation) }, 10);
+    expect(of(40, 40)).toEqual([]);
+    expect(of(null, null)).toEqual([]);
+    const found = of(1190, 1170);
+    expect(found.map(({ tone }) => tone)).toEqual(["bad", "bad"]);
+    expect(found[0]?.text).toContain("The newest data is 20 min old: no agent reports");
+    expect(found[1]?.text).toContain("Nothing was evaluated for 19 min");
   });
   it("late data are a reason for late verdicts", () => {
     const late = troubles({

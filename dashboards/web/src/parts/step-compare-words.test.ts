@@ -5,6 +5,7 @@ import {
   arcsOf,
   arcWords,
   axisEnd,
+  differenceWords,
   drawnRanks,
   orderWords,
   signed,
@@ -99,5 +100,20 @@ describe("a comparison of steps", () => {
       "0 s",
       "–",
     ]);
+  });
+});
+
+describe("differenceWords", () => {
+  it.each([
+    ["own time beyond its peers", "ns", 1.11e9, "1.11 s"],
+    ["fabric_gpu_sm_clock_hertz", "", 1.29e9, "1.29 GHz"],
+    ["fabric_gpu_temperature_celsius", "", 89, "89 °C"],
+    ["fabric_gpu_energy_joules_total a second", "", 636, "636 W"],
+    ["fabric_gpu_thermal_violation_seconds_total a second", "", 0.996, "100 %"],
+    ["fabric_port_transmit_bytes_total a second", "", 3.5e8, "350 MB/s"],
+    ["fabric_gpu_sm_active_ratio", "", 0.44, "44 %"],
+    ["fabric_gpu_clock_event_reasons", "", 32, "32"],
+  ])("%s has the unit that its name ends with", (what, unit, value, words) => {
+    expect(differenceWords(what, unit, value)).toBe(words);
   });
 });

@@ -1,6 +1,8 @@
 /** What a comparison of steps shows, computed: rows on one axis, arcs between them, words. Pure. */
+import type { Metric } from "../api/metadata";
 import type { Flow, RankCompared, RankRow, Role, StepsCompared } from "../api/steps";
 import { duration } from "../format";
+import { formatOf, unitOf } from "./explore-unit";
 
 const NS = 1e9;
 
@@ -134,4 +136,17 @@ export function orderWords(data: StepsCompared): string {
     : "as NCCL logged its ring";
   const hidden = Math.max(0, data.order.ring.length - data.rows_slow.length);
   return `Ranks of ${data.order.communicator}, ${how}${hidden ? `; ${hidden} not drawn` : ""}.`;
+}
+
+/** Units that end a metric's name, as Prometheus' conventions want it. */
+const UNIT_AT_END =
+  /_(celsius|hertz|watts|joules|volts|amperes|seconds|bytes|packets|ratio|bits_per_second)(_total)?$/;
+
+/** A number of a difference between steps as it is read: `what` is a metric, or words with the unit `ns`. */
+export function differenceWords(what: string, unit: string, value: number): string {
+  if (unit === "ns") return seconds(value);
+  const [name = "", ...rest] = what.split(" ");
+  const own = UNIT_AT_END.exec(name)?.[1];
+  const query = rest.length ? `rate(${name}[1m])` : name;
+  return formatOf(unitOf(query, () => ({ unit: own ?? "" }) as Metric))(value);
 }

@@ -1,9 +1,9 @@
 /** How slow steps of a job differ from its others, ranked. */
 import type { StandsOut, StepsDiffer } from "../api/steps";
-import { count, digits, percent } from "../format";
+import { count, percent } from "../format";
 import "../style/steps.css";
 import { type Column, Table } from "../ui/table";
-import { seconds } from "./step-compare-words";
+import { differenceWords } from "./step-compare-words";
 
 const KINDS: Readonly<Record<string, string>> = {
   rank: "rank",
@@ -13,8 +13,7 @@ const KINDS: Readonly<Record<string, string>> = {
   host: "host",
 };
 
-const shown = (one: StandsOut, value: number) =>
-  one.unit === "ns" ? seconds(value) : digits(value);
+const shown = (one: StandsOut, value: number) => differenceWords(one.what, one.unit, value);
 
 const COLUMNS: readonly Column<StandsOut>[] = [
   { name: "What", show: (one) => KINDS[one.kind] ?? one.kind, by: (one) => one.kind },
@@ -40,8 +39,8 @@ const COLUMNS: readonly Column<StandsOut>[] = [
     isNumber: true,
   },
   {
-    name: "Seen",
-    show: (one) => `${one.slow_count} and ${one.normal_count}`,
+    name: "Steps",
+    show: (one) => `${one.slow_count} slow, ${one.normal_count} normal`,
     by: (one) => one.slow_count,
     isNumber: true,
   },
@@ -66,7 +65,9 @@ export function StandingOut({ data }: { data: StepsDiffer }) {
         noun="difference"
       />
       <p class="soft">
-        {tried} {left_out > 0 && `${count(left_out, "difference")} less clear not shown.`}
+        Higher: in how many of all pairs of a slow and a normal step the slow one is higher; 50 % is
+        no difference. {tried}{" "}
+        {left_out > 0 && `${count(left_out, "difference")} less clear not shown.`}
       </p>
     </>
   );

@@ -6,7 +6,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { duration } from "../format";
 import "../style/job.css";
-import { zone } from "../zone";
+import { zoneSign } from "../zone";
 import { type Span, timeTicks, toX } from "./timeline";
 import { type Band, type Clock, ClockContext, fieldOf, newClock } from "./timeline-clock";
 import { ticksThatFit } from "./timeline-draw";
@@ -67,7 +67,7 @@ function Axis({ clock }: { clock: Clock }) {
   const brush = clock.brush.value;
   return (
     <div class="timeline-axis" aria-hidden="true">
-      <span class="zone">{zone.value === "utc" ? "UTC" : "local time"}</span>
+      <span class="zone">{zoneSign(field.span.from)}</span>
       {times
         .filter((time) => toX(field, time) < field.left + field.width - TICK_ROOM)
         .map((time) => (

@@ -12,6 +12,8 @@ export interface Column<Row> {
   /** What it is sorted by; none: it is not sorted by this. */
   readonly by?: (row: Row) => number | string;
   readonly isNumber?: boolean;
+  /** Stands right below the first one where a row is a card: what a reader on a phone came for. */
+  readonly isFirstOnPhone?: boolean;
   /** In a file, where `show` says too little, such as a time without its day. */
   readonly csv?: (row: Row) => Cell;
 }
@@ -81,7 +83,7 @@ export function Table<Row>(props: {
           {rows.slice(0, shown).map((row) => (
             <tr key={props.keyOf(row)} class={props.isMarked?.(row) ? "marked" : ""}>
               {props.columns.map((column) => (
-                <td key={column.name} class={column.isNumber ? "n" : ""} data-label={column.name}>
+                <td key={column.name} class={classOf(column)} data-label={column.name}>
                   {column.show(row)}
                 </td>
               ))}
@@ -121,6 +123,10 @@ export function Table<Row>(props: {
       </div>
     </div>
   );
+}
+
+function classOf<Row>(column: Column<Row>): string {
+  return `${column.isNumber ? "n" : ""} ${column.isFirstOnPhone ? "leads" : ""}`.trim();
 }
 
 /** What a table can be saved as. */

@@ -206,8 +206,10 @@ export function IncidentTable(props: {
       by: (one) => one.gpu_hours,
       show: (one) => (
         <>
-          {hoursNumber(one.gpu_hours)}
-          {price && <small class="soft own-line">{money(one.gpu_hours, price)}</small>}
+          {one.costs.length ? hoursNumber(one.gpu_hours) : <span title="not known">–</span>}
+          {price && one.costs.length > 0 && (
+            <small class="soft own-line">{money(one.gpu_hours, price)}</small>
+          )}
         </>
       ),
     },

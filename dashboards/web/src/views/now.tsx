@@ -293,7 +293,7 @@ function ShortList(props: { items: readonly IncidentShort[]; silences?: Silences
             {one.state === "open" && <Marks {...one} silences={props.silences} />}
           </span>
           <span class="soft">{one.jobs.join(", ")}</span>
-          <span class="soft">{gpuHours(one.gpu_hours)}</span>
+          <span class="soft">{one.costs.length ? gpuHours(one.gpu_hours) : "costs not known"}</span>
         </li>
       ))}
     </ul>

@@ -15,6 +15,7 @@ import {
   type Silence,
   silence,
 } from "../api/service";
+import { freshness } from "../fresh";
 import { ServiceTiles, ServiceVerdict } from "../parts/service";
 import { AgentTable, AgentVersions, Odd, SeriesPanels } from "../parts/service-agents";
 import { keepName, ownName, Preferences, ServiceLinks } from "../parts/service-browser";
@@ -28,10 +29,10 @@ import {
 } from "../parts/service-questions";
 import { Alerts, RuleFiles, RuleGroups, Rules } from "../parts/service-rules";
 import { EndSilenceDialog, Notices, SilenceDialog, Silences } from "../parts/service-silences";
-import { hasPack, number, troublesOf } from "../parts/service-troubles";
+import { hasPack, number, troublesOf, troublesOfAge } from "../parts/service-troubles";
 import { useResource } from "../resource";
 import { href, route } from "../route";
-import { fix, now, range, rangeWord } from "../time";
+import { fix, now, range, rangeWord, ticked } from "../time";
 import { Panel } from "../ui/panel";
 import { aligned, Plot } from "../ui/plot";
 import { RangePicker } from "../ui/range";
@@ -106,13 +107,15 @@ function Health() {
     (abort) => askNumbers(OVERVIEW, now.value, abort),
     every(30),
   );
+  const heard = freshness.value;
+  const ages = heard ? troublesOfAge(heard.told, Math.max(0, ticked.value - heard.at)) : [];
   return (
     <>
       <Shown resource={found} what="the service's health" room={HEALTH_ROOM}>
         {({ about, book, notices }) => (
           <>
             <ServiceVerdict
-              troubles={troublesOf(about, numbers.data, book, notices, now.value)}
+              troubles={troublesOf(about, numbers.data, book, notices, now.value, ages)}
               hasNumbers={!numbers.data || numbers.data.processes.length > 0}
               hasPack={hasPack(book)}
             />
