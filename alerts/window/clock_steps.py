@@ -283,9 +283,12 @@ def step_rows(
         rows = every[tells[every]]
         rows = rows[np.argsort(place[rows], kind="stable")]
         step = largest_step(moved[rows], out[rows], evidence.inside_ns[rows])
-        if step is not None:
-            around = int(rows[step[1] - 1]), int(rows[step[1]])
-            found[clock] = step[0], every[is_behind(place, out, every, around)]
+        if step is None:
+            continue
+        around = int(rows[step[1] - 1]), int(rows[step[1]])
+        behind = is_behind(place, out, every, around)
+        if not behind.all():  # two at one place: nothing would be left of the clock before
+            found[clock] = step[0], every[behind]
     if not found:
         return {}
     best = max(found, key=lambda clock: found[clock][0])

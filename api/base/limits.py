@@ -288,10 +288,6 @@ HEATS_WAITING_MAX: Final = 8
 """Heat maps, and cells of them, that are made or wait for their turn: each takes up to some seconds
 of a core, one after the other. → 503, retry"""
 
-MATRICES_WAITING_MAX: Final = 8
-"""Traffic matrices that are made or wait for their turn: each takes up to a second of a core, one
-after the other. → 503, retry"""
-
 CELL_SECONDS_MAX: Final = 3_600
 """Of time in one cell of a heat map: a column of the longest time that is drawn. → 422"""
 

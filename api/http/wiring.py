@@ -92,16 +92,14 @@ def wire(
 ) -> Context:
     """All parts over this store and inventory; ``duties`` decide which work. SettingsError."""
     metrics = make_metrics(store, clock)
-    ingest = make_ingest(settings, store, inventory, metrics, clock)
+    ingest = make_ingest(settings, store, inventory, metrics, clock, duties)
     ingest.captures = captures = Captures(inventory, clock)
-    ingest.sums_deltas, ingest.commit.sharers = duties.sums_deltas, duties.takers
     topologies = make_topologies(settings, inventory, clock)
     evaluation = make_judging(settings, store, inventory, topologies, ingest, metrics, clock)
     members, leads = evaluation.members, evaluation.members.leads
     is_watching = leads[WATCH].is_held
     ingest.rollouts = rollouts = RolloutBook(inventory, metrics, clock, is_watching)
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
-    acting = make_acting(settings.policy_file, inventory, board, leads[HEALTH], metrics, clock)
     roll = make_roll(store, inventory, ingest.commit, metrics, clock, leads[ROLL].may_insert)
     engine = make_engine(settings, store)
     passes = make_passes(inventory.keys, clock, need=settings.token_need)
@@ -138,7 +136,7 @@ def wire(
         explainer=Explainer(store, inventory, topologies.at, GuardedDetectors(metrics)),
         cases=make_cases(settings, store, inventory, topologies, metrics),
         health=board,
-        acting=acting,
+        acting=make_acting(settings.policy_file, inventory, board, leads[HEALTH], metrics, clock),
         audit=make_audit(settings, store, inventory, topologies),
         floors=Floors(topologies, inventory, clock),
         gangs=Gangs(clock),
@@ -317,6 +315,7 @@ def make_ingest(
     inventory: Inventory,
     metrics: ServiceMetrics,
     clock: Callable[[], float],
+    duties: Duties,
 ) -> Ingest:
     """The door for senders; hosts of the inventory are not new to it."""
     ingest = Ingest(
@@ -327,6 +326,7 @@ def make_ingest(
         retention_days=settings.retention_days.samples,
         names=Names(load_catalog(), accepts_alerts=settings.accept_alerts),
     )
+    ingest.sums_deltas, ingest.commit.sharers = duties.sums_deltas, duties.takers
     ingest.budgets.factor = settings.sender_budgets
     ingest.budgets.hosts.update(inventory.hosts.names(HOSTS_KNOWN_MAX // 2))
     # A clock of a test's own may do anything.

@@ -28,8 +28,12 @@ class ProbeTarget(msgspec.Struct, frozen=True):
     """A rail of another host."""
 
     rail: str
+    """What both hosts' settings call the rail: no device and no interface."""
     host: str
+    """The name under which the other host's own agent sends, its label `host`: detectors join both
+    ends by it. An address, an alias or a name with another domain would be a second host."""
     address: str
+    """IPv4, of that rail's interface."""
 
 
 class ProbeTargets(msgspec.Struct, frozen=True):
@@ -65,7 +69,7 @@ def digest_of(body: bytes) -> str:
 
 
 def far_end(host: str, rail: str) -> str:
-    """The label `to`: a rail of another host."""
+    """The label `to`: a rail of another host, by its names and never by an address."""
     return f"{host}/{rail}"
 
 

@@ -68,8 +68,9 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     """Own addresses: `rail0 10.0.0.41 ens1f0`. The interface is asked for its speed; without one
     1 Gb/s is taken."""
     targets: tuple[str, ...] = ()
-    """The rails of other hosts: `rail0 node0042 10.0.0.42`. Alike on all hosts: a host's own
-    addresses are passed over. Only these are answered, and what `networks` names."""
+    """The rails of other hosts: `rail0 node0042 10.0.0.42`, the host by the name under which its
+    own agent sends. Alike on all hosts: a host's own addresses are passed over. Only these are
+    answered, and what `networks` names."""
     networks: tuple[str, ...] = ()
     """Networks in which the service may name more targets: `10.0.0.0/16`. Probes that come from
     there are answered. Empty: it may name none."""

@@ -7,6 +7,7 @@ import pytest
 
 from simulator.engine import Simulation
 from simulator.jobs.model import JobSpec
+from simulator.score.accuracy.shapes import SHAPE, play_shape
 from simulator.score.accuracy.trials import Trial, play_trial
 from simulator.score.cases import make_case
 from simulator.score.direct.play import play_directly
@@ -71,6 +72,18 @@ def test_a_slow_gpu_is_named_where_steps_take_ten_seconds(monkeypatch: pytest.Mo
     assert cost > 0.1
     assert (found.is_found, found.is_first_right) == (True, True)
     assert len(played.run.sayings) == 1
+
+
+def test_clocks_over_an_nvls_tree_are_aligned_and_the_host_is_named() -> None:
+    """A clock seemed to be set before its first operation: its own part had no row, and no number.
+
+    Nothing was said of the job then.
+    """
+    trial = Trial(kind=SHAPE, shape="NVLS tree", faults=("host_steal",), seed=22001)
+    played = play_shape(trial)
+    (found,) = judge(played.run)
+    assert played.run.error == ""
+    assert (found.is_found, found.is_first_right) == (True, True)
 
 
 def lengthened(job: JobSpec) -> JobSpec:

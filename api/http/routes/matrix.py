@@ -16,7 +16,7 @@ from alerts.traffic.matrix import Cells, Matrix, sent_and_received
 from alerts.traffic.places import By
 from alerts.traffic.rhythm import Odd
 from alerts.window.columns import Floats
-from api.base.limits import MATRICES_WAITING_MAX
+from api.base.matrix_limits import MATRICES_WAITING_MAX
 from api.http.context import Parts
 from api.http.routes.shared.answers import BUSY, copied
 from api.http.routes.shared.find import FoundJob

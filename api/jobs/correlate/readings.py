@@ -149,6 +149,11 @@ class Name(msgspec.Struct, frozen=True):
 
 
 def all_names(choices: Sequence[Choice]) -> dict[str, Name]:
+    """Every name that a series of these metrics may have: the catalog's own, and aliases.
+
+    Names of metrics alone. What a series is of (a host, a NIC by its device, an interface) is told
+    by its labels, see `Name.key`; an address is never a name.
+    """
     catalog = load_catalog()
     found: dict[str, Name] = {}
     for choice in choices:
