@@ -286,6 +286,9 @@ def test_what_an_incident_costs_is_the_same_on_every_screen(seen: Watched, stage
         expect(costs).to_contain_text(f"would take {without:.2f} s instead of {step:.2f} s")
         exported = client.get(f"/v1/incidents/{one['id']}.md").text
         assert f"{hours}, {share} of its time" in exported
+        certainty = re.search(r"^- Cause: .* \((.*)\)$", exported, re.MULTILINE)
+        assert certainty is not None
+        expect(page.get_by_role("main")).to_contain_text(f", {certainty[1]}")
 
 
 def test_hosts_and_ranks_are_counted_once_and_a_poller_is_no_host(seen: Watched) -> None:

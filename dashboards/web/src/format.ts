@@ -27,7 +27,13 @@ export function digits(value: number): string {
 export function percent(share: number | null | undefined): string {
   if (share === null || share === undefined || !Number.isFinite(share)) return "–";
   const hundred = share * 100;
-  return `${Math.abs(hundred) < 10 ? digits(Math.round(hundred * 10) / 10) : Math.round(hundred)} %`;
+  return `${Math.abs(hundred) < 10 ? digits(Math.round(hundred * 10) / 10) : wholeOf(hundred)} %`;
+}
+
+/** To the nearest, halves to the even one, as the service writes them: 98.5 is 98 in notices, too. */
+function wholeOf(value: number): number {
+  const low = Math.floor(value);
+  return value - low === 0.5 ? low + Math.abs(low % 2) : Math.round(value);
 }
 
 /** A length of time in seconds: `1.2 ms`, `43 s`, `2 h 5 min`. */
