@@ -138,9 +138,10 @@ class Settled:
     @property
     def nbytes(self) -> int:
         """Of its columns."""
-        own = (self.links, self.payload_bps, self.drop_share, self.drops_at)
         totals = [one for one in vars(self.totals).values() if isinstance(one, np.ndarray)]
-        return sum(column.nbytes for column in [*own, *totals])
+        own = self.links.nbytes + self.payload_bps.nbytes
+        own += self.drop_share.nbytes + self.drops_at.nbytes
+        return own + sum(int(column.nbytes) for column in totals)
 
 
 def find_congestion(world: World, links: Links, crowd: Crowd, fair: Fair) -> Feeding:
