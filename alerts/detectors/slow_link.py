@@ -384,7 +384,7 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
     if episode.short is None:
         lost_s = episode.worst.excess_ns * len(episode.worst.slow) / NS
         cost = cost_by_steps(job, episode.since_ns, episode.last_ns, lost_s)
-    filled = what_fills(window, culprit, episode.since_ns, episode.last_ns)
+    filled = what_fills(window, culprit, episode.since_ns, episode.last_ns, episode.worst.ratio)
     return Finding(
         detector="slow_link",
         cause=Cause.SLOW_LINK if filled is None else Cause.CONGESTION,

@@ -39,6 +39,9 @@ slow by more than a quarter cannot."""
 OTHERS_LEAST = 0.3
 """Of its line that it sends beyond what it receives: both ways of a ring are nearly equal, and of
 trees one may be the half of the other where nothing fills the line."""
+COVERS = 0.75
+"""Of what a NIC's ring lost of the line, from which on what else it sends is why: a checkpoint that
+takes a third of the line makes transfers half as long again, and leaves a slow NIC's ring more."""
 CELLS_MIN = 2
 """Cells that must agree one by one: of one, chance may have made the amounts equal."""
 ALIKE_SHARE = 0.8
@@ -149,12 +152,15 @@ def storage_at(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> lis
     return storage_beside(window, [nic.host], span, line_bytes(window.ports, row))
 
 
-def what_fills(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> Reason | None:
+def what_fills(
+    window: Window, nic: Culprit, since_ns: int, last_ns: int, ratio: float
+) -> Reason | None:
     """Why a NIC that looks slow is full of what no ring sends; None: it is not.
 
-    A ring's NIC sends what it receives. What it sends beyond that is others' doing, and if both
-    together fill the line in one cell, the NIC is not slow: it could not send as much. It is the
-    host's own storage traffic if that is what the host writes, cell by cell.
+    A ring's NIC sends what it receives. What it sends beyond that is others' doing. It is the
+    host's own storage traffic if that is what the host writes, cell by cell, and the ring lost no
+    more of the line by it: its transfers take ``ratio`` times as long as usual. Where nothing tells
+    what it is, both together must fill the line in one cell: a slow NIC could not send as much.
     """
     found = place_of(window, nic, since_ns, last_ns)
     if found is None:
@@ -167,11 +173,14 @@ def what_fills(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> Rea
     if far >= 0:
         received = np.where(np.isnan(received), carried(ports)[far], received)
     more, cells = sent - received, span.cells
-    if not ((sent[cells] >= FULL_LEAST * line) & (more[cells] >= OTHERS_LEAST * line)).any():
-        return None
+    # A ring that had all of its line lost this; one that had less lost less.
+    lost = (1.0 - 1.0 / max(ratio, 1.0)) * line
     written = traffic_of(window, nic.host, span, WRITE)
-    is_own = written is not None and explains(written, more, span)
-    return Reason.STORAGE_TRAFFIC if is_own else Reason.UNKNOWN
+    covers = more[cells] >= max(COVERS * lost, MENTIONED_LEAST * line)
+    is_full = (sent[cells] >= FULL_LEAST * line) & (more[cells] >= OTHERS_LEAST * line)
+    if (covers | is_full).any() and written is not None and explains(written, more, span):
+        return Reason.STORAGE_TRAFFIC
+    return Reason.UNKNOWN if is_full.any() else None
 
 
 def place_of(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> tuple[int, Span] | None:

@@ -21,7 +21,7 @@ class StorageWrites(NeighbourFault):
     title = "A job's host writes a checkpoint over the NIC of its collectives."
     causes = (Cause.CONGESTION,)
     reason = Reason.STORAGE_TRAFFIC
-    strengths = (0.8, 1.0)
+    strengths = (0.0, 1.0)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
         load, line = between(LOADS, strength), world.topology.speed.bits_per_second

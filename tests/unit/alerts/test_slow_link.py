@@ -474,19 +474,23 @@ LINE_BYTES = 50e9
 
 
 @pytest.mark.parametrize(
-    ("written", "sent", "said"),
+    ("written", "sent", "chunk_s", "said"),
     [
-        (0.7, 0.9, (Cause.CONGESTION, Reason.STORAGE_TRAFFIC)),
-        (0.7, 0.5, (Cause.SLOW_LINK, Reason.UNKNOWN)),  # slower than its line: the NIC may be
-        (0.2, 0.9, (Cause.CONGESTION, Reason.UNKNOWN)),  # it is not the checkpoint that fills it
-        (0.0, 0.9, (Cause.CONGESTION, Reason.UNKNOWN)),
+        (0.7, 0.9, 0.01, (Cause.CONGESTION, Reason.STORAGE_TRAFFIC)),
+        (0.7, 0.5, 0.01, (Cause.SLOW_LINK, Reason.UNKNOWN)),  # not all of it goes by this NIC
+        (0.2, 0.9, 0.01, (Cause.CONGESTION, Reason.UNKNOWN)),  # the checkpoint does not fill it
+        (0.0, 0.9, 0.01, (Cause.CONGESTION, Reason.UNKNOWN)),
+        # The ring lost a third of the line, and the checkpoint took as much.
+        (0.3, 0.4, 0.0008, (Cause.CONGESTION, Reason.STORAGE_TRAFFIC)),
+        (0.1, 0.2, 0.0008, (Cause.SLOW_LINK, Reason.UNKNOWN)),  # it took a tenth
+        (0.3, 0.4, 0.01, (Cause.SLOW_LINK, Reason.UNKNOWN)),  # the ring lost nine tenths
     ],
 )
 def test_a_nic_that_is_full_of_its_host_s_checkpoint_is_not_slow(
-    written: float, sent: float, said: tuple[Cause, Reason]
+    written: float, sent: float, chunk_s: float, said: tuple[Cause, Reason]
 ) -> None:
     hosts = [f"node{number}" for number in range(8)]
-    window = make_window(make_job([Group(range(8), NIC, SLOW)]))
+    window = make_window(make_job([Group(range(8), dict.fromkeys(NIC, chunk_s), SLOW)]))
     grid = window.ports.grid
     busy = np.zeros(grid.cells)
     busy[grid.cell_of(window.jobs[0].operations.last_exit_ns[SLOW[0]]) :] = 1.0
