@@ -20,7 +20,7 @@ from alerts.signals.ports import (
     values_of,
 )
 from alerts.signals.storage import READ, WRITE
-from alerts.window.columns import Floats
+from alerts.window.columns import Flags, Floats
 from alerts.window.model import Window
 from collector.contract.figures import quantity
 from collector.contract.storage import server_of
@@ -83,13 +83,9 @@ def explains(one: Traffic, wanted: Floats, span: Span) -> bool:
 
     ``wanted``: [cells] bytes a second that the port carries beyond what its job's ring does.
     """
-    ratio = np.full(len(wanted), np.nan)
     known = ~np.isnan(wanted) & ~np.isnan(one.values)
-    ratio[known] = one.values[known] / np.maximum(wanted[known], 1.0)
-    inside = ratio[span.cells]
-    inside = inside[~np.isnan(inside)]
-    fits = (inside >= EXPLAINS[0]) & (inside <= EXPLAINS[1])
-    if len(inside) < CELLS_MIN or fits.mean() < ALIKE_SHARE:
+    inside = is_alike(one.values, wanted)[span.cells][known[span.cells]]
+    if len(inside) < CELLS_MIN or inside.mean() < ALIKE_SHARE:
         return False
     beside = np.ones(len(wanted), dtype=bool)
     # The cells next to it are of both times.
@@ -98,6 +94,14 @@ def explains(one: Traffic, wanted: Floats, span: Span) -> bool:
     # As much from storage while the port carried nothing of it went another way.
     elsewhere = beside & (one.values >= EXPLAINS[0] * one.now) & (wanted < EXPLAINS[0] * one.values)
     return bool(elsewhere.sum() <= (1.0 - ALIKE_SHARE) * max(1, int(beside.sum())))
+
+
+def is_alike(values: Floats, wanted: Floats) -> Flags:
+    """[cells] whether bytes of storage are those that are to be explained; False: not known."""
+    lowest, highest = EXPLAINS
+    least = np.maximum(wanted, 1.0)
+    found: Flags = (values >= lowest * least) & (values <= highest * least)
+    return found
 
 
 def storage_evidence(window: Window, one: Traffic, span: Span, line_bytes: float) -> list[Evidence]:
@@ -176,11 +180,19 @@ def what_fills(
     # A ring that had all of its line lost this; one that had less lost less.
     lost = (1.0 - 1.0 / max(ratio, 1.0)) * line
     written = traffic_of(window, nic.host, span, WRITE)
-    covers = more[cells] >= max(COVERS * lost, MENTIONED_LEAST * line)
-    is_full = (sent[cells] >= FULL_LEAST * line) & (more[cells] >= OTHERS_LEAST * line)
-    if (covers | is_full).any() and written is not None and explains(written, more, span):
+    covers = more >= max(COVERS * lost, MENTIONED_LEAST * line)
+    is_full = (sent >= FULL_LEAST * line) & (more >= OTHERS_LEAST * line)
+    fills = (covers | is_full)[cells].any()
+    if fills and written is not None and explains(written, more, whole_cells(span)):
         return Reason.STORAGE_TRAFFIC
-    return Reason.UNKNOWN if is_full.any() else None
+    # One cell alone may agree by chance, and is enough not to call the NIC slow.
+    agrees = written is not None and is_alike(written.values, more)[span.last] and covers[span.last]
+    return Reason.UNKNOWN if is_full[cells].any() or agrees else None
+
+
+def whole_cells(span: Span) -> Span:
+    """Without the first one, which is of the time before as well, where enough others are left."""
+    return Span(span.first + 1, span.last) if span.last - span.first >= CELLS_MIN else span
 
 
 def place_of(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> tuple[int, Span] | None:
