@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.bursts.plan import NS_PER_MS
 from tests.stands import shaped_link
 from tests.stands.service import ServiceProcess, eventually, launch
 
@@ -34,6 +35,28 @@ def test_shaped_bursts_are_found_where_they_were_sent_and_none_is_invented() -> 
     off = [trial.starts_off_ns(sent) for sent in fair]
     found = [each for each in off if each is not None and abs(each) <= shaped_link.START_NS]
     assert len(found) >= 0.99 * len(fair)
+
+
+@pytest.mark.parametrize(
+    ("idle_ms", "is_fair"), [(range(0), True), (range(1, 4), False), (range(3), False)]
+)
+def test_a_burst_that_the_shaper_delayed_proves_nothing(idle_ms: range, *, is_fair: bool) -> None:
+    """Half the line in the first four milliseconds is a late start that nobody reported wrongly."""
+    counted, values = 0, []
+    for ms in range(-5, 10):
+        values.append(counted)
+        if ms >= 0 and ms not in idle_ms:
+            counted += shaped_link.LINE_BYTES // 1000
+    trial = shaped_link.Trial(
+        sent=[],
+        found=[],
+        invented=[],
+        times=[ms * NS_PER_MS for ms in range(-5, 10)],
+        values=values,
+        reports=[],
+        smooth_seconds=0.0,
+    )
+    assert trial.is_fair(shaped_link.Sent(0, NS_PER_MS // 2, 8 * NS_PER_MS)) is is_fair
 
 
 CONFIG = """\

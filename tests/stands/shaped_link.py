@@ -48,6 +48,8 @@ START_NS = 2 * NS_PER_MS
 """How far the start of a burst may be from when it was sent."""
 LATE_NS = 2 * NS_PER_MS
 """A sampler that looked less often than this around a burst was not running."""
+BEHIND_NS, SHAPED_SHARE = NS_PER_MS, 0.75
+"""A shaper that was this far behind, or let less than this share of the line through, was late."""
 WAIT_SECONDS = 60.0
 SEND_BUFFER_FORCE = 32
 """SO_SNDBUFFORCE of asm-generic/socket.h, which Python does not name."""
@@ -85,9 +87,22 @@ class Trial(msgspec.Struct, frozen=True):
         gaps = [after - before for before, after in pairwise(looks)]
         if len(gaps) < 2 or max(gaps) > LATE_NS:
             return False
-        soon_ns = sent.start_ns + 2 * START_NS
-        left = self.value_at(soon_ns) - self.value_at(sent.start_ns)
-        return left >= LINE_BYTES * 2 * START_NS // NS_PER_SECOND // 2
+        return self.is_shaped(sent)
+
+    def is_shaped(self, sent: Sent) -> bool:
+        """Whether the line was used from the burst's first moment to its last.
+
+        A shaper that wakes too late loses what its bucket did not hold, and a hole in the first
+        milliseconds moves the start of the burst: on the wire, not in the report of it.
+        """
+        before = self.value_at(sent.start_ns - LATE_NS)
+        during = [
+            (time_ns - sent.start_ns, value - before)
+            for time_ns, value in zip(self.times, self.values, strict=True)
+            if sent.start_ns + BEHIND_NS <= time_ns <= sent.start_ns + sent.length_ns
+        ]
+        line = SHAPED_SHARE * LINE_BYTES / NS_PER_SECOND
+        return all(left >= line * (passed - BEHIND_NS) for passed, left in during)
 
     def value_at(self, time_ns: int) -> int:
         """The counter at the first look after a moment."""
