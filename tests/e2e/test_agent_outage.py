@@ -32,7 +32,7 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 
 
 class FakeService:
-    """Takes batches, or does not, as the test says; remembers those it acknowledged.
+    """Takes batches, or does not, as the test says; remembers those it acknowledged or refused.
 
     ``takes_any_order``: it says so, as the service does since agents send the newest first.
     """
@@ -41,6 +41,7 @@ class FakeService:
         self.is_accepting = True
         self.takes_any_order = False
         self.batches: list[wire.Batch] = []
+        self.refused: list[wire.Batch] = []
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -50,10 +51,11 @@ class FakeService:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                batch = wire.decode_batch(body)
                 if not service.is_accepting:
+                    service.refused.append(batch)
                     self.answer(503, b"out of order")
                     return
-                batch = wire.decode_batch(body)
                 service.batches.append(batch)
                 receipt = wire.Receipt(
                     boot=batch.boot,
@@ -218,6 +220,8 @@ def test_the_newest_come_first_and_the_backlog_behind_them(
     eventually(lambda: len(agent.waiting()) >= OUTAGE_BATCHES, "batches wait in the spool")
     before = len(service.batches)
     newest = int(agent.waiting()[-1].partition(".")[0])
+    # What is on its way by now was chosen before; the one after this refusal is not.
+    eventually(lambda: service.refused[-1].sequence >= newest, "the newest is tried")
     service.is_accepting = True
     eventually(lambda: not agent.waiting(), "the backlog arrives")
     agent.signal(signal.SIGTERM)
