@@ -35,6 +35,8 @@ class Node(msgspec.Struct, frozen=True):
     options: tuple[Option, ...]
     verbs: tuple[str, ...]
     """What may stand next."""
+    takes_files: bool = False
+    """A word of the user's own may stand there, which may be a file."""
 
     @property
     def words(self) -> list[str]:
@@ -77,6 +79,8 @@ def below(parser: argparse.ArgumentParser, path: tuple[str, ...], text: str) -> 
     options: list[Option] = []
     inner: dict[str, argparse.ArgumentParser] = {}
     helps: dict[str, str] = {}
+    takes_files = False
+    formatter = parser._get_formatter()  # noqa: SLF001 - as --help: with defaults in their places
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to ask
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             inner |= action.choices
@@ -88,8 +92,11 @@ def below(parser: argparse.ArgumentParser, path: tuple[str, ...], text: str) -> 
         if action.option_strings or choices:
             flags = tuple(action.option_strings)
             takes = action.nargs != 0
-            options.append(Option(flags, action.help or "", takes_value=takes, choices=choices))
-    yield Node(path, text, tuple(options), tuple(inner))
+            words = formatter._expand_help(action) if action.help else ""  # noqa: SLF001
+            options.append(Option(flags, words, takes_value=takes, choices=choices))
+        else:
+            takes_files = True
+    yield Node(path, text, tuple(options), tuple(inner), takes_files)
     for name, one in inner.items():
         yield from below(one, (*path, name), helps.get(name, ""))
 
@@ -127,9 +134,12 @@ def value_arms(nodes: list[Node], give: Callable[[list[str]], str], files: str) 
     return "\n".join(arms)
 
 
-def word_arms(nodes: list[Node], give: Callable[[list[str]], str]) -> str:
+def word_arms(nodes: list[Node], give: Callable[[list[str]], str], files: str = "") -> str:
+    """For each verb what may stand next; ``files`` offers files beside it."""
     return "\n".join(
-        f"    {shlex.quote(' '.join(node.path))}) {give(node.words)} ;;" for node in nodes
+        f"    {shlex.quote(' '.join(node.path))}) "
+        f"{give(node.words)}{files if node.takes_files else ''} ;;"
+        for node in nodes
     )
 
 
@@ -174,9 +184,8 @@ _fabricscope() {{
 {value_arms(nodes, lambda words: give(words) + "; return", "_files; return")}
   esac
   case "$place" in
-{word_arms(nodes, give)}
+{word_arms(nodes, give, "; [[ $PREFIX == -* ]] || _files")}
   esac
-  [[ $PREFIX == -* ]] || _files
 }}
 compdef _fabricscope fabricscope
 """
@@ -189,6 +198,8 @@ def fish(nodes: list[Node]) -> str:
         seen = "; and ".join(f"__fish_seen_subcommand_from {name}" for name in node.path)
         others = f"not __fish_seen_subcommand_from {' '.join(node.verbs)}" if node.verbs else ""
         asked = "; and ".join(filter(None, [seen, others])) or "true"
+        if not node.takes_files:
+            lines.append(fish_line(asked, "-f"))
         for name in node.verbs:
             text = by_path[*node.path, name].help
             lines.append(fish_line(seen_before(node, seen), "-f", "-a", name, "-d", text))
@@ -198,7 +209,8 @@ def fish(nodes: list[Node]) -> str:
                 words += ["-l", flag[2:]] if flag.startswith("--") else ["-s", flag[1:]]
             if option.choices:
                 words += ["-a", " ".join(option.choices)]
-            words += ["-r"] if option.takes_value and option.flags else []
+            if option.takes_value and option.flags:
+                words.append("-x" if option.choices else "-r")
             lines.append(fish_line(asked, *words, "-d", option.help))
     return "\n".join(lines) + "\n"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import subprocess
 from pathlib import Path
 
@@ -81,17 +81,71 @@ def test_everything_that_a_parser_takes_is_offered(script: Path) -> None:
     assert {node.path[0] for node in asked if node.path} == registered().keys()
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_take_theirs(
-    shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["completion", shell]) == 0
-    text = capsys.readouterr().out
-    for name in registered():
-        assert name in text
-    assert "requests-per-second" in text
-    program = shutil.which(shell)
-    if program is not None:
-        path = tmp_path / "script"
-        path.write_text(text)
-        subprocess.run([program, "-n", str(path)], check=True)
+ZSH = """
+compadd() { shift; print -l -- $@ }
+_files() { print FILES }
+compdef() { }
+source "$1"
+shift
+words=(fabricscope "$@") CURRENT=$(($# + 1)) PREFIX=$@[-1]
+_fabricscope
+"""
+"""zsh's own words for what is offered are printed instead; it would choose among them by PREFIX."""
+
+
+def printed(shell: str, tmp_path: Path) -> Path:
+    path = tmp_path / f"script.{shell}"
+    with pytest.MonkeyPatch.context() as patch, path.open("w") as file:
+        patch.setattr("sys.stdout", file)
+        assert main(["completion", shell]) == 0
+    return path
+
+
+def offered_by_zsh(script: Path, *words: str) -> list[str]:
+    done = subprocess.run(
+        ["zsh", "-f", "-c", ZSH, "zsh", str(script), *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.peer("zsh")
+def test_zsh_offers_verbs_choices_and_files_where_they_fit(tmp_path: Path) -> None:
+    script = printed("zsh", tmp_path)
+    assert set(offered_by_zsh(script, "")) == {*registered(), "--help", "--version"}
+    assert offered_by_zsh(script, "init", "") == ["agent", "service", "poller", "-h", "--help"]
+    assert "warning" in offered_by_zsh(script, "agent", "--log-level", "")
+    assert offered_by_zsh(script, "diagnose", "--html", "") == ["FILES"]
+    assert offered_by_zsh(script, "diagnose", "")[-1] == "FILES"
+    assert "FILES" not in offered_by_zsh(script, "demo", ""), "it takes no word of one's own"
+
+
+@pytest.mark.peer("fish")
+def test_fish_offers_verbs_choices_and_files_where_they_fit(tmp_path: Path) -> None:
+    script = printed("fish", tmp_path)
+    (tmp_path / "some-file").touch()
+
+    def offered_by_fish(line: str) -> dict[str, str]:
+        done = subprocess.run(
+            ["fish", "-N", "-c", 'source $argv[1]; complete -C "$argv[2]"', str(script), line],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+            env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        )
+        assert done.stderr == ""
+        return dict((row + "\t").split("\t")[:2] for row in done.stdout.splitlines())
+
+    assert offered_by_fish("fabricscope ").keys() == registered().keys()
+    assert offered_by_fish("fabricscope init ").keys() == {"agent", "service", "poller"}
+    levels = offered_by_fish("fabricscope agent --log-level ").keys()
+    assert "warning" in levels
+    assert "some-file" not in levels
+    assert "some-file" in offered_by_fish("fabricscope agent --config ")
+    assert "some-file" in offered_by_fish("fabricscope diagnose ")
+    options = offered_by_fish("fabricscope incident list --")
+    assert "http://127.0.0.1:9700" in options["--service"], "a default stands in its place"
