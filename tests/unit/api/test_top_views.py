@@ -28,8 +28,8 @@ from api.remote.top.plain import as_lines
 from api.remote.top.rows import BAD, of_job, paused_cell
 from api.remote.top.screen import LISTS, Screen
 from api.remote.top.views import Stage, draw
-from api.remote.top.words import NOTHING
 from api.remote.top.watch import Latest, Phase
+from api.remote.top.words import NOTHING
 from collector.contract.units import NS
 from collector.contract.verdict import Cost, Culprit, Evidence, RuledOut
 from tests.conftest import Golden
