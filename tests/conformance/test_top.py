@@ -68,6 +68,8 @@ RATES: tuple[tuple[str, Labels, float], ...] = (
     ("fabric_nic_phy_receive_crc_errors_total", nic("node1", "eth0"), 5.0),
     ("fabric_nic_receive_pause_seconds_total", (*nic("node1", "eth0"), ("priority", "3")), 0.1),
     ("fabric_nic_transmit_bytes_total", nic("node2", "eth1"), 3.125e9),
+    # Each of them stops it for 65,535 times 512 bits at most.
+    ("fabric_port_receive_pause_frames_total", LEAF0, 0.4 * 400e9 / (65_535 * 512)),
 )
 
 
@@ -178,7 +180,9 @@ def test_links_have_their_numbers_in_every_order(
     assert [row["host"] for row in errors] == ["node1", "leaf0"]
     assert errors[1]["sends"] == pytest.approx(0.5), "all columns, whatever the order"
     paused = ask(stage, capsys, "--view", "links", "--order", "pause")["links"]
-    assert [row["host"] for row in paused] == ["node1"]
+    assert [row["host"] for row in paused] == ["node1", "leaf0"], "what is known comes first"
+    assert paused[1]["paused"] is None, "nobody counted for how long"
+    assert paused[1]["paused_at_most"] == pytest.approx(0.4)
 
 
 def test_incidents_come_by_the_stream_and_tell_all_that_is_known(stage: Stage) -> None:

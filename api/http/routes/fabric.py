@@ -65,7 +65,12 @@ class FabricOut(BaseModel):
     worst_errors: WorstErrorsOut
     paused: PackedMatrixOut = Field(
         description="Share of time in which an end may not send: stopped by pause frames, or "
-        f"without credit; the longer of both ends. {NOT_READ}"
+        "without credit; the longer of both ends. NaN: neither end, nor the one that stops it, "
+        "counted the time."
+    )
+    paused_at_most: PackedMatrixOut = Field(
+        description="Where pause frames of an end were counted and no time: the longest share of "
+        "time that they can stop it for, if that is more than `paused`. NaN: it is no more."
     )
     up: PackedMatrixOut = Field(
         description=f"1: both ends were up at every reading; 0: not so. {NOT_READ}"
@@ -144,7 +149,7 @@ def refuse_many_samples(samples: int, grid: Grid) -> None:
 
 def show(found: FabricState, links: list[str]) -> FabricOut:
     grid = found.grid
-    matrices = ("a_to_b", "b_to_a", "errors", "paused", "up")
+    matrices = ("a_to_b", "b_to_a", "errors", "paused", "paused_at_most", "up")
     return FabricOut(
         from_ns=grid.start_ns,
         step_ns=grid.step_ns,

@@ -48,7 +48,7 @@ FRAMES_BYTES_MAX = 64 << 20
 METRICS_AT_ONCE = 4
 """Metrics that one question to the store is about: of all at once the engine would hold half an
 hour of 64 hosts in 800 MB."""
-MATRICES = ("a_to_b", "b_to_a", "errors", "worst", "paused", "up")
+MATRICES = ("a_to_b", "b_to_a", "errors", "worst", "paused", "paused_at_most", "up")
 
 Codes = npt.NDArray[np.uint8]
 
@@ -72,6 +72,8 @@ SUMMED = (
     "receive_crc_errors_total", "transmit_discards_total", "receive_discards_total",
 )  # fmt: skip
 PAUSED = "receive_pause_seconds_total"
+PAUSING = "transmit_pause_seconds_total"
+"""How long a port stopped the one at the other end of its cable: that one's pause."""
 CREDITLESS = "transmit_wait_seconds_total"
 PAUSE_FRAMES = "receive_pause_frames_total"
 STATE, UP = "state", "up"
@@ -82,7 +84,7 @@ LINK_PORTS = Target(
         # Priorities are paused at the same time: the longest counts.
         *(
             Choice(PORT + name, name, is_max=True)
-            for name in (PAUSED, CREDITLESS, PAUSE_FRAMES, STATE, "rate_bits_per_second")
+            for name in (PAUSED, PAUSING, CREDITLESS, PAUSE_FRAMES, STATE, "rate_bits_per_second")
         ),
     ),
     ("host", "device", "port"),
@@ -103,7 +105,7 @@ LINK_NICS = Target(
         ),
         *(
             Choice(NIC + name, name, is_max=True)
-            for name in (PAUSED, PAUSE_FRAMES, UP, "speed_bits_per_second")
+            for name in (PAUSED, PAUSING, PAUSE_FRAMES, UP, "speed_bits_per_second")
         ),
     ),
     ("host", "device"),
@@ -157,7 +159,9 @@ class FabricState(msgspec.Struct, frozen=True, kw_only=True):
     worst: Codes
     """The kind that most of them are, a place in KINDS; NO_ERROR where there are none."""
     paused: Floats
-    """Share of time in which an end may not send: the longer of both."""
+    """Share of time in which an end may not send, where time was counted: the longer of both."""
+    paused_at_most: Floats
+    """Longer than that where an end counted pause frames and no time; NaN: no longer."""
     up: Floats
     """1 if both ends were up at every reading, else 0."""
 
@@ -461,14 +465,11 @@ def state_of(ports: Ports, links: Sequence[Link], port_rate: Floats | None = Non
         port_rate = np.repeat(ports.rate_bits_per_second[:, None], ports.grid.cells, axis=1)
     ends = [rows_of_ends(ports, links, end) for end in ("a", "b")]
     rate = rates_of(ports, links, ends, port_rate)
-    sent, received, paused = (
-        [at_end(ports, values, rows) for rows in ends]
-        for values in (
-            ports.values("transmit_bytes_total"),
-            ports.values("receive_bytes_total"),
-            paused_of(ports, port_rate),
-        )
+    sent, received = (
+        [at_end(ports, ports.values(name), rows) for rows in ends]
+        for name in ("transmit_bytes_total", "receive_bytes_total")
     )
+    paused, at_most = paused_of(ports, ends, rate)
     errors, worst = errors_of(ports, ends)
     up = [at_end(ports, up_of(ports), rows) for rows in ends]
     return FabricState(
@@ -477,7 +478,8 @@ def state_of(ports: Ports, links: Sequence[Link], port_rate: Floats | None = Non
         b_to_a=np.fmax(sent[1], received[0]) * 8 / rate,
         errors=errors,
         worst=worst,
-        paused=np.fmax(*paused),
+        paused=paused,
+        paused_at_most=at_most,
         up=np.fmin(*up),
     )
 
@@ -513,11 +515,26 @@ def up_of(ports: Ports) -> Floats:
     return np.where(np.isnan(by_state), interface, by_state)
 
 
-def paused_of(ports: Ports, port_rate: Floats) -> Floats:
-    """By pause frames or lack of credit; from frames alone, the longest time they can take."""
-    paused = np.fmax(ports.values(PAUSED), ports.values(CREDITLESS))
-    frames = ports.values(PAUSE_FRAMES) * PAUSE_BITS / port_rate
-    return np.minimum(np.where(np.isnan(paused), frames, paused), 1.0)
+def paused_of(ports: Ports, ends: Sequence[Ints], rate: Floats) -> tuple[Floats, Floats]:
+    """[moments, links] of the share of time in which an end may not send, and of how much at most.
+
+    An end is stopped for as long as it counts, without credit too, or as its other end says that it
+    stops it. Frames alone tell the longest time that they can stop it for: each may be taken back
+    at once. None of them is no pause.
+    """
+    own = np.fmax(ports.values(PAUSED), ports.values(CREDITLESS))
+    shares, bounds = [], []
+    for rows, others in (ends, ends[::-1]):
+        counted = at_end(ports, own, rows)
+        counted = np.where(np.isnan(counted), at_end(ports, ports.values(PAUSING), others), counted)
+        bound = np.minimum(at_end(ports, ports.values(PAUSE_FRAMES), rows) * PAUSE_BITS / rate, 1.0)
+        counted = np.where(np.isnan(counted) & (bound == 0.0), 0.0, counted)
+        shares.append(np.minimum(counted, 1.0))
+        bounds.append(np.where(np.isnan(counted), bound, np.nan))
+    paused, at_most = np.fmax(*shares), np.fmax(*bounds)
+    # Where nothing was counted, any bound says more than that.
+    is_longer = at_most > np.nan_to_num(paused, nan=-1.0)
+    return paused, np.where(is_longer, at_most, np.nan)
 
 
 def errors_of(ports: Ports, ends: Sequence[Ints]) -> tuple[Floats, Codes]:

@@ -164,6 +164,8 @@ class LinkRow(msgspec.Struct, frozen=True, kw_only=True):
     """Damaged or dropped packets a second."""
     paused: float | None = None
     """Share of the time in which it may not send."""
+    paused_at_most: float | None = None
+    """By its pause frames alone: the longest that they can have stopped it for."""
 
     @property
     def name(self) -> str:

@@ -139,17 +139,22 @@ def errors(only: str = "") -> str:
 def paused(only: str = "") -> str:
     """Share of time in which a port may not send: stopped by pause frames, or without credit.
 
-    Where frames are counted and not their time, the longest time that they can take.
+    Where frames were counted and not their time, only that there were none is known.
     """
     window = f"{{{only}}}[{RATE_WINDOW}]"
     nics = f"max by ({NIC}) (rate(fabric_nic_receive_pause_seconds_total{window}))"
-    frames = f"max by ({PORT}) (rate(fabric_port_receive_pause_frames_total{window}))"
     return (
         f"(max by ({PORT}) (rate(fabric_port_receive_pause_seconds_total{window}))"
         f" or max by ({PORT}) (rate(fabric_port_transmit_wait_seconds_total{window}))"
         f" or {of_interfaces(nics, only)}"
-        f" or clamp_max({frames} * {PAUSE_BITS} / {port_rate(only)}, 1))"
+        f" or {paused_by_frames(only)} == 0)"
     )
+
+
+def paused_by_frames(only: str = "") -> str:
+    """The longest share of time that the pause frames of a port can stop it for."""
+    frames = f"rate(fabric_port_receive_pause_frames_total{{{only}}}[{RATE_WINDOW}])"
+    return f"clamp_max(max by ({PORT}) ({frames}) * {PAUSE_BITS} / {port_rate(only)}, 1)"
 
 
 def worst(order: Order) -> str:
@@ -157,7 +162,8 @@ def worst(order: Order) -> str:
     by = {
         Order.UTILISATION: f"(max by ({PORT}) ({union(both)}))",
         Order.ERRORS: f"({errors()} > 0)",
-        Order.PAUSE: f"({paused()} > 0)",
+        # What is known comes before what may be: two is beyond any share.
+        Order.PAUSE: f"(({paused()} + 2) > 2 or ({paused_by_frames()} > 0))",
     }
     return f"topk({LINKS_MAX}, {by[order]})"
 
@@ -170,6 +176,7 @@ def link_columns(hosts_shown: Iterable[str]) -> dict[str, str]:
         "receives": utilisation("receive", only),
         "errors": errors(only),
         "paused": paused(only),
+        "paused_at_most": f"({paused_by_frames(only)})",
         "rate": f"({port_rate(only)} or {nic_rate(only)})",
     }
 

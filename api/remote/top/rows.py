@@ -151,10 +151,16 @@ def of_link(row: LinkRow, incidents: Sequence[Incident]) -> Entry:
         Cell(words.share(row.sends), level(row.sends, BUSY_WARN, BUSY_BAD)),
         Cell(words.share(row.receives), level(row.receives, BUSY_WARN, BUSY_BAD)),
         Cell(words.per_second(row.errors), BAD if row.errors else ""),
-        Cell(words.share(row.paused), level(row.paused, PAUSED_WARN, PAUSED_BAD)),
+        paused_cell(row),
         Cell(words.scaled(row.rate, "b/s")),
         Cell(row.peer),
     )
+
+
+def paused_cell(row: LinkRow) -> Cell:
+    if row.paused is None and row.paused_at_most is not None:
+        return Cell(f"≤{words.share(row.paused_at_most)}")
+    return Cell(words.share(row.paused), level(row.paused, PAUSED_WARN, PAUSED_BAD))
 
 
 def of_host(row: HostRow, incidents: Sequence[Incident]) -> Entry:

@@ -82,19 +82,29 @@ def test_errors_of_both_ends_are_added_and_what_says_the_same_is_not() -> None:
     assert KINDS[found.worst[0, 1]] == "damaged_packets"
 
 
-def test_pause_is_time_and_frames_only_where_nobody_counts_time() -> None:
-    found = state(
-        {
-            "receive_pause_seconds_total": {0: (0.25, 0.0)},
-            "transmit_wait_seconds_total": {0: (0.5, 0.0)},
-            "receive_pause_frames_total": {0: (1e9, 1e9), 1: (1e9, 1e9)},
-        }
-    )
-    # The switch's port has no rate of its own: its frames say nothing.
+def test_pause_is_time_of_the_end_that_is_stopped_or_of_the_one_that_stops_it() -> None:
+    frames = {"receive_pause_frames_total": {0: (1e9, 1e9), 1: (1e9, 1e9)}}
+    waits = {
+        "receive_pause_seconds_total": {0: (0.25, 0.0)},
+        "transmit_wait_seconds_total": {0: (0.5, 0.0)},
+    }
+    found = state({**frames, **waits, "transmit_pause_seconds_total": {0: (0.125, 0.75)}})
+    assert found.paused[:, 0] == pytest.approx([0.5, 0.75])
+    assert np.isnan(found.paused_at_most).all()
+    # Of how long the switch's port was stopped nobody counted more than frames.
+    found = state({**frames, **waits})
     assert found.paused[:, 0] == pytest.approx([0.5, 0.0])
+    assert found.paused_at_most[:, 0] == pytest.approx([1.0, 1.0])
+
+
+def test_frames_alone_tell_how_long_a_pause_may_have_been_and_none_that_there_was_none() -> None:
     frames = RATE / PAUSE_BITS / 4
     found = state({"receive_pause_frames_total": {0: (frames, 1e12)}})
-    assert found.paused[:, 0] == pytest.approx([0.25, 1.0])
+    assert np.isnan(found.paused[:, 0]).all()
+    assert found.paused_at_most[:, 0] == pytest.approx([0.25, 1.0])
+    found = state({"receive_pause_frames_total": {0: (0.0, 0.0)}})
+    assert found.paused[:, 0].tolist() == [0.0, 0.0]
+    assert np.isnan(found.paused_at_most).all()
 
 
 def test_a_link_is_up_if_no_end_was_down() -> None:

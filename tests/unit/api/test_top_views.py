@@ -25,10 +25,11 @@ from api.remote.top.model import (
     View,
 )
 from api.remote.top.plain import as_lines
-from api.remote.top.rows import BAD, of_job
+from api.remote.top.rows import BAD, of_job, paused_cell
 from api.remote.top.screen import LISTS, Screen
 from api.remote.top.views import Stage, draw
 from api.remote.top.watch import Latest, Phase
+from api.remote.top.words import NOTHING
 from collector.contract.units import NS
 from collector.contract.verdict import Cost, Culprit, Evidence, RuledOut
 from tests.conftest import Golden
@@ -327,3 +328,12 @@ def test_what_is_no_number_makes_no_column() -> None:
         ("job",),
     )
     assert found == {("x",): {"a": 1.5}}
+
+
+def test_a_pause_that_nobody_timed_is_a_bound_and_rings_no_bell() -> None:
+    timed = paused_cell(LinkRow(host="a", paused=0.4, paused_at_most=1.0))
+    assert timed.text == "40%"
+    assert timed.style
+    bound = paused_cell(LinkRow(host="a", paused_at_most=1.0))
+    assert (bound.text, bound.style) == ("≤100%", "")
+    assert paused_cell(LinkRow(host="a")).text == NOTHING

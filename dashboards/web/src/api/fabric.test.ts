@@ -27,6 +27,7 @@ describe("the state of links", () => {
       errors: floats(0, 1, 2, 3),
       worst_errors: { ...packed(Uint8Array.from([255, 0, 0, 0])), kinds: ["symbol_errors"] },
       paused: floats(0, 0, 0, 1),
+      paused_at_most: floats(1, Number.NaN, Number.NaN, Number.NaN),
       up: floats(1, 1, 0, Number.NaN),
     };
     const asked: string[] = [];
@@ -46,6 +47,7 @@ describe("the state of links", () => {
     ]);
     expect([...state.worstErrors]).toEqual([255, 0, 0, 0]);
     expect([...state.errors]).toEqual([0, 1, 2, 3]);
+    expect([...state.pauseAtMost].slice(0, 2)).toEqual([1, Number.NaN]);
   });
 
   test("a port's name cannot leave its label", () => {

@@ -18,8 +18,10 @@ export interface FabricState {
   /** Places in `errorKinds`; another number: no errors. */
   readonly worstErrors: Uint8Array;
   readonly errorKinds: readonly string[];
-  /** Share of time. */
+  /** Share of time, as far as time was counted. */
   readonly pause: Float32Array;
+  /** Where an end counts pause frames and no time: at most so much; NaN: no more than `pause`. */
+  readonly pauseAtMost: Float32Array;
   /** 1 or 0. */
   readonly up: Float32Array;
   /** Frames that are still being asked for: nothing is known of them yet. */
@@ -40,6 +42,7 @@ interface Raw {
   readonly errors: Packed;
   readonly worst_errors: Packed & { readonly kinds: readonly string[] };
   readonly paused: Packed;
+  readonly paused_at_most: Packed;
   readonly up: Packed;
 }
 
@@ -68,6 +71,7 @@ function unpacked(raw: Raw): FabricState {
     worstErrors: Uint8Array.from(atob(raw.worst_errors.data), (letter) => letter.charCodeAt(0)),
     errorKinds: raw.worst_errors.kinds,
     pause: floats(raw.paused.data),
+    pauseAtMost: floats(raw.paused_at_most.data),
     up: floats(raw.up.data),
   };
 }
@@ -154,6 +158,7 @@ export function nothingKnown(to: number): FabricState {
     worstErrors: new Uint8Array(0),
     errorKinds: [],
     pause: none,
+    pauseAtMost: none,
     up: none,
   };
 }

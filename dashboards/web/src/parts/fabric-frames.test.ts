@@ -1,7 +1,17 @@
 import { describe, expect, test } from "vitest";
 import type { FabricState } from "../api/fabric";
 import type { IncidentShort } from "../api/incidents";
-import { columnsOf, Frame, frameAt, peaks, summaryOf, valueWord } from "./fabric-frames";
+import {
+  columnsOf,
+  Frame,
+  frameAt,
+  pauseWord,
+  peaks,
+  quietWords,
+  summaryOf,
+  type Values,
+  valueWord,
+} from "./fabric-frames";
 import { graphOf } from "./fabric-graph";
 import { lanesOf } from "./fabric-lanes";
 import { madeTopology } from "./fabric-made";
@@ -41,6 +51,7 @@ function made(): FabricState {
     worstErrors: new Uint8Array(2 * width).fill(255),
     errorKinds: ["symbol_errors", "damaged_packets"],
     pause: zero(),
+    pauseAtMost: zero().fill(Number.NaN),
     up: new Float32Array(2 * width).fill(1),
   };
   for (const frame of [0, 1]) {
@@ -64,6 +75,7 @@ describe("a moment", () => {
       backward: Math.fround(0.9),
       errors: 0,
       pause: 0,
+      pauseAtMost: Number.NaN,
       isUp: true,
     });
     expect(frame(1).isUp(GONE)).toBe(false);
@@ -96,6 +108,42 @@ describe("a moment", () => {
     expect(frame(0, none).isEmpty).toBe(true);
     expect(frame(0).isEmpty).toBe(false);
     expect(summaryOf(frame(0, none))).toBe("24 links; none has a reading at this moment.");
+  });
+
+  test("frames of which nobody counted the time are a bound, and no pause that was seen", () => {
+    const link = frame(0).link(BUSY);
+    expect(pauseWord(link)).toBe("0 %");
+    const unknown = Number.NaN;
+    expect(pauseWord({ ...link, pause: unknown })).toBe("");
+    expect(pauseWord({ ...link, pause: unknown, pauseAtMost: 1 })).toBe("at most 100 %");
+    expect(pauseWord({ ...link, pause: 0, pauseAtMost: 0.4 })).toBe("at most 40 %");
+    expect(pauseWord({ ...link, pause: 0.09, pauseAtMost: 0.4 })).toBe("9 % to 40 %");
+    expect(pauseWord({ ...link, pause: 0.4, pauseAtMost: 0.4001 })).toBe("40 %");
+    const bound = {
+      ...state,
+      pause: new Float32Array(state.pause.length).fill(Number.NaN),
+      pauseAtMost: new Float32Array(state.pause.length).fill(1),
+    };
+    expect(frame(0, bound).worst("pause")).toEqual([]);
+    expect(frame(0, bound).buckets("pause")[BUSY]).toBe(NO_DATA);
+    expect(valueWord(frame(0, bound), "pause", BUSY)).toBe("at most 100 %");
+    expect(summaryOf(frame(0, bound))).not.toContain("paused");
+  });
+
+  test("what no plot shows is told apart from what nobody counts", () => {
+    const [none, calm, some]: Values[] = [
+      [null, null],
+      [0, null],
+      [0.2, 0],
+    ];
+    const said = (errors: Values = [], pause: Values = [], atMost: Values = []) =>
+      quietWords({ errors, pause, atMost });
+    expect(said(calm, calm)).toBe("No errors and no pause in this range.");
+    expect(said(calm, none)).toBe("No errors in this range; no readings of pause.");
+    expect(said(none, calm)).toBe("No pause in this range; no readings of errors.");
+    expect(said(none, none)).toBe("No readings of errors or pause in this range.");
+    expect(said(some, calm)).toBe("");
+    expect(said(some, none, [null, 1])).toContain("at most 100 % of the time");
   });
 
   test("the nearest frame is shown, without a moment the last", () => {

@@ -12,6 +12,8 @@ export interface LinkNow {
   readonly backward: number;
   readonly errors: number;
   readonly pause: number;
+  /** How much it may have been at most, where that is not known; NaN: it is. */
+  readonly pauseAtMost: number;
   readonly isUp: boolean | undefined;
 }
 
@@ -70,6 +72,7 @@ export class Frame {
       backward: this.at(this.state.backward, index),
       errors: this.at(this.state.errors, index),
       pause: this.at(this.state.pause, index),
+      pauseAtMost: this.at(this.state.pauseAtMost, index),
       isUp: this.isUp(index),
     };
   }
@@ -82,8 +85,8 @@ export class Frame {
     return this.state.errorKinds[kind]?.replaceAll("_", " ") ?? "";
   }
 
-  /** One link over all frames; null: nothing is known. */
-  series(matrix: Float32Array, link: number): (number | null)[] {
+  /** One link over all frames. */
+  series(matrix: Float32Array, link: number): Values {
     const column = this.columns[link] ?? -1;
     return this.state.times.map((_, frame) => {
       const value = matrix[frame * this.state.links.length + column];
@@ -165,10 +168,39 @@ export function summaryOf(frame: Frame): string {
   return `${total}, ${parts.length ? parts.join(", ") : "none down, none with errors"}.${busy}${unknown}`;
 }
 
+/** `9 %`, `at most 40 %`, `9 % to 40 %`: how long it may not send. Empty: nothing is known. */
+export function pauseWord({ pause, pauseAtMost }: LinkNow): string {
+  const { show } = QUANTITIES.pause;
+  const least = Number.isNaN(pause) ? "" : show(pause);
+  if (Number.isNaN(pauseAtMost) || least === show(pauseAtMost)) return least;
+  return pause > 0 ? `${least} to ${show(pauseAtMost)}` : `at most ${show(pauseAtMost)}`;
+}
+
 /** `97 %`, `down`, `no data`: a link's value in a word. */
 export function valueWord(frame: Frame, quantity: Quantity, link: number): string {
   if (frame.isUp(link) === false) return "down";
   const value = frame.value(quantity, link);
   if (frame.isAwaited) return "being asked";
+  if (quantity === "pause") return pauseWord(frame.link(link)) || "no data";
   return Number.isNaN(value) ? "no data" : QUANTITIES[quantity].show(value);
+}
+
+/** One link over all frames; null: nothing is known. */
+export type Values = readonly (number | null)[];
+
+export const isSome = (values: Values) => values.some((value) => value !== null && value > 0);
+
+/** What no plot shows of a range: that there was nothing, or that nobody counts it. */
+export function quietWords(of: Record<"errors" | "pause" | "atMost", Values>): string {
+  const most = Math.max(0, ...of.atMost.map((value) => value ?? 0));
+  if (most > 0) {
+    const share = QUANTITIES.pause.show(most);
+    return `Pause frames were counted, and not how long they stopped it: at most ${share} of the time.`;
+  }
+  if (isSome(of.errors) || isSome(of.pause)) return "";
+  const isKnown = (values: Values) => values.some((value) => value !== null);
+  if (isKnown(of.errors) && isKnown(of.pause)) return "No errors and no pause in this range.";
+  if (isKnown(of.errors)) return "No errors in this range; no readings of pause.";
+  if (isKnown(of.pause)) return "No pause in this range; no readings of errors.";
+  return "No readings of errors or pause in this range.";
 }

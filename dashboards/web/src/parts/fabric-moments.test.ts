@@ -23,6 +23,7 @@ function made(ends: readonly number[], links: readonly string[] = ["a|b", "c|d"]
     worstErrors: new Uint8Array(values.length).fill(1),
     errorKinds: ["symbol_errors"],
     pause: values,
+    pauseAtMost: values,
     up: values,
   };
 }

@@ -96,12 +96,22 @@ function ofRows(rows: readonly Row[], like: FabricState): FabricState {
     backward: floats(),
     errors: floats(),
     pause: floats(),
+    pauseAtMost: floats(),
     up: floats(),
     worstErrors: new Uint8Array(rows.length * width).fill(255),
     awaited: new Set(rows.flatMap((row, frame) => (row.state ? [] : [frame]))),
   };
   const matrices = [
-    ...(["utilisation", "forward", "backward", "errors", "pause", "up", "worstErrors"] as const),
+    ...([
+      "utilisation",
+      "forward",
+      "backward",
+      "errors",
+      "pause",
+      "pauseAtMost",
+      "up",
+      "worstErrors",
+    ] as const),
   ];
   const places = new Map<FabricState, Int32Array>();
   rows.forEach((row, place) => {

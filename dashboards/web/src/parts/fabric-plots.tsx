@@ -2,7 +2,7 @@
 import type { LinkFlow } from "../api/fabric";
 import { percent, si } from "../format";
 import { aligned, type Band, type Line, Plot } from "../ui/plot";
-import type { Frame } from "./fabric-frames";
+import { type Frame, isSome, quietWords, type Values } from "./fabric-frames";
 import { type FabricLink, linkName } from "./fabric-graph";
 import { QUANTITIES } from "./fabric-scale";
 
@@ -26,6 +26,11 @@ export function LinkPlots({ link, frame, flow }: PlotsProps) {
   const name = linkName(link);
   const errors = frame.series(state.errors, link.index);
   const pause = frame.series(state.pause, link.index);
+  const quiet = quietWords({
+    errors,
+    pause,
+    atMost: frame.series(state.pauseAtMost, link.index),
+  });
   return (
     <>
       <Flow link={link} frame={frame} flow={flow} bands={bands} />
@@ -48,16 +53,11 @@ export function LinkPlots({ link, frame, flow }: PlotsProps) {
       {state.awaited?.size ? (
         <p class="soft">The rest of this range is being asked.</p>
       ) : (
-        !isSome(errors) &&
-        !isSome(pause) && <p class="soft">No errors and no pause in this range.</p>
+        quiet && <p class="soft">{quiet}</p>
       )}
     </>
   );
 }
-
-type Values = readonly (number | null)[];
-
-const isSome = (values: Values) => values.some((value) => value !== null && value > 0);
 
 /** Only where there was any: most links have none, ever. */
 function Trouble(props: {

@@ -7,7 +7,7 @@ import { ago, count, moment, percent, si } from "../format";
 import type { Resource } from "../resource";
 import { href, type Query } from "../route";
 import { Badge, Panel } from "../ui/panel";
-import type { Frame } from "./fabric-frames";
+import { type Frame, pauseWord } from "./fabric-frames";
 import type { Focus } from "./fabric-graph";
 import {
   endName,
@@ -164,7 +164,7 @@ function LinkFacts(props: SideProps & { link: FabricLink; details: LinkDetails }
         {share(down)} <span class="soft">to {link.low.host}</span>
       </Fact>
       <Fact name="Errors">{errorWords(frame, link.index)}</Fact>
-      <Fact name="Paused">{share(now.pause)}</Fact>
+      <Fact name="Paused">{pauseWord(now) || "no readings"}</Fact>
       <Fact name="Cabled so">
         {since(link.raw.since)}
         {link.raw.methods.length > 0 && <span class="soft"> by {link.raw.methods.join(", ")}</span>}

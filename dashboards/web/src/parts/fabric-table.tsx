@@ -1,7 +1,7 @@
 /** Links as a table, the worst first: the drawing's content for keyboards and screen readers. */
 import { percent } from "../format";
 import { type Column, Table } from "../ui/table";
-import type { Frame } from "./fabric-frames";
+import { type Frame, type LinkNow, pauseWord } from "./fabric-frames";
 import { endName, type FabricEnd, type FabricLink, type Focus } from "./fabric-graph";
 import { QUANTITIES } from "./fabric-scale";
 
@@ -15,12 +15,8 @@ export interface FabricTableProps {
   readonly node?: number;
 }
 
-interface Row {
+interface Row extends LinkNow {
   readonly link: FabricLink;
-  readonly utilisation: number;
-  readonly errors: number;
-  readonly pause: number;
-  readonly isUp: boolean | undefined;
 }
 
 const shown = (value: number, show: (value: number) => string) =>
@@ -65,7 +61,7 @@ export function FabricTable({ label, frame, links, chosen, onChoose, node }: Fab
     },
     {
       name: "Paused",
-      show: (row) => shown(row.pause, percent),
+      show: (row) => pauseWord(row) || "–",
       by: (row) => row.pause,
       isNumber: true,
     },
