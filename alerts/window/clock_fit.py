@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from alerts.window.columns import Codes, Flags, Floats, Ints
+from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.statistics import middle
 
 DRIFT_TYPICAL = 5e-5
@@ -32,7 +32,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     operation: Ints
-    host: Codes
+    host: Ints
     exit_ns: Floats
     """Relative to the window's middle, to keep the precision."""
     inside_ns: Floats
@@ -111,6 +111,7 @@ def solve(evidence: Evidence, weight: Floats, ridge: float, start: Floats) -> Fl
     gradients leave as it is.
     """
     host, when, hosts = evidence.host, evidence.when, evidence.hosts
+    slope = hosts + host
     total = np.bincount(evidence.operation, weight, evidence.operations)
     total[total == 0] = 1.0
 
@@ -124,7 +125,7 @@ def solve(evidence: Evidence, weight: Floats, ridge: float, start: Floats) -> Fl
         )
 
     def apply(point: Floats) -> Floats:
-        image = gathered(centred(point[host] + point[hosts + host] * when))
+        image = gathered(centred(point[host] + point[slope] * when))
         image[hosts:] += ridge * point[hosts:]
         return image
 

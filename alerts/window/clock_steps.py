@@ -104,7 +104,7 @@ def fit_levels(parts: Parts, rows: Ints, operation: Ints, leave: Floats) -> tupl
     _, dense = np.unique(operation[rows], return_inverse=True)
     evidence = Evidence(
         operation=dense.astype(np.int64),
-        host=parts.clock[rows].astype(np.int32),
+        host=parts.clock[rows],
         exit_ns=leave[rows],
         inside_ns=np.full(len(rows), FAR_NS / 10),
         when=np.zeros(len(rows)),

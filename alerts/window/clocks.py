@@ -293,7 +293,7 @@ def to_evidence(seen: Meetings, clock: Ints, clocks: int, middle_ns: int) -> tup
     half = max(float(np.abs(place).max()), 1.0)
     evidence = Evidence(
         operation=operation,
-        host=clock.astype(np.int32),
+        host=clock,
         exit_ns=exits,
         inside_ns=np.maximum(inside, INSIDE_NS_MIN)[operation],
         when=(place / half)[operation],

@@ -29,7 +29,8 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in fields if isinstance(value, np.ndarray)}
 
     def __len__(self) -> int:
-        return len(next(iter(self.arrays().values())))
+        fields = (getattr(self, name) for name in self.__struct_fields__)
+        return next(len(value) for value in fields if isinstance(value, np.ndarray))
 
     def select(self, rows: Any) -> Any:  # noqa: ANN401 - whatever numpy takes; the same type
         """These rows; no copy where flags choose all, as they mostly do: columns never change."""

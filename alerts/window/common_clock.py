@@ -10,12 +10,15 @@ all of a clock that is not known: a lateness that cannot be computed accuses no 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Clock, ClockFit, Flags, Floats, Ints, Records
+from alerts.window.grouped import rows_of
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
 
@@ -198,12 +201,15 @@ def correct(records: Records, fits: Sequence[ClockFit]) -> Records:
     if not clocks or not len(records):
         return records
     moment = np.maximum(records.exit_ns, records.entry_ns)
+    single = {name: clock for name, clock in clocks.items() if len(clock.low_ns) == 1}
+    columns = move_all(records, single, moment)
+    if len(single) == len(clocks):
+        return msgspec.structs.replace(records, **columns)
     rows_of = by_host(records)
     unsure: list[tuple[HostClock, Ints]] = []
-    columns = {name: getattr(records, name).copy() for name in TIMES}
     for code, name in enumerate(records.hosts):
         clock, rows = clocks.get(name), rows_of[code]
-        if clock is None or not len(rows):
+        if clock is None or name in single or not len(rows):
             continue
         timed = rows[moment[rows] != ABSENT]
         line = clock.line_of(moment[timed])
@@ -215,8 +221,36 @@ def correct(records: Records, fits: Sequence[ClockFit]) -> Records:
     return msgspec.structs.replace(records, **columns)
 
 
+def move_all(records: Records, clocks: Mapping[str, HostClock], moment: Ints) -> dict[str, Ints]:
+    """Columns of times, those of hosts with one line each on the common clock, all at once.
+
+    Such a line holds for all times. ``moment``: of each record, by its host's clock.
+    """
+    lines = [clocks.get(name) for name in records.hosts]
+
+    def of_hosts(field: str, usual: float = 0) -> npt.NDArray[Any]:
+        values = [usual if clock is None else getattr(clock, field)[0] for clock in lines]
+        return np.array(values)[host]
+
+    host = records.host
+    rows = moment != ABSENT
+    if None in lines:
+        rows &= np.array([clock is not None for clock in lines])[host]
+    first, last = of_hosts("from_ns") - HELD_NS, of_hosts("to_ns") + HELD_NS
+    offset, drift, is_known = of_hosts("offset_ns"), of_hosts("drift", 0.0), of_hosts("is_known")
+    middle = offset + of_hosts("middle_ns")
+    found = {}
+    for name in TIMES:
+        time_ns = getattr(records, name)
+        ahead = offset + drift * (np.clip(time_ns, first, last) - middle).astype(np.float64)
+        moved = time_ns - np.rint(ahead).astype(np.int64)
+        kept = (time_ns != ABSENT) & (is_known != 0)
+        found[name] = np.where(rows, np.where(kept, moved, ABSENT), time_ns)
+    return found
+
+
 def by_host(records: Records) -> list[Ints]:
-    order = np.argsort(records.host, kind="stable")
+    order = rows_of(records.host)
     ends = np.cumsum(np.bincount(records.host, minlength=len(records.hosts)))
     return np.split(order, ends[:-1])
 

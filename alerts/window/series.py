@@ -18,7 +18,7 @@ from alerts.window.clocks import operation_index
 from alerts.window.columns import Flags, Floats, Ints, Operations, Records
 from alerts.window.messages import is_pairwise, met_ns, peers_of
 from alerts.window.split import distinct, joinable, medians, members_in, reduced, split, starts_of
-from alerts.window.steps import bounds_of_rank, find_rhythm, find_seam, to_work
+from alerts.window.steps import infer_bounds, to_work
 from collector.contract.collective import size_class
 from collector.contract.model import Sample, Series
 from collector.contract.records import ABSENT
@@ -349,8 +349,7 @@ def step_times(records: Records, places: Places, time_ns: int) -> Iterator[Sampl
         chosen.setdefault(places[key].job, {})[key] = places[key].rank
     for job, job_rank in chosen.items():
         own = records.select(known_rows(records, job_rank))
-        rhythm = find_rhythm(to_work(own, job_rank))
-        bounds = bounds_of_rank(rhythm, find_seam([rhythm])) if rhythm is not None else None
+        bounds = infer_bounds(to_work(own, job_rank))
         if bounds is not None and len(bounds) > 2:  # noqa: PLR2004 - the first and last are cut
             lasted = (bounds.end_ns - bounds.start_ns)[1:-1]
             series = Series("fabric_job_step_seconds", {"job": job})

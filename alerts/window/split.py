@@ -12,14 +12,13 @@ import numpy as np
 
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Codes, Flags, Floats, Ints, Lateness, Operations, Records
+from alerts.window.grouped import KEYS_MAX
 from collector.contract.collective import Operation, bus_bytes
 from collector.contract.records import ABSENT
 
 Values = TypeVar("Values", Ints, Codes)
 
 PAIRWISE = frozenset({Operation.SEND, Operation.RECV, Operation.SEND_RECV})
-KEYS_MAX = 1 << 62
-"""Numbers that fit into 64 bits, with a bit to spare."""
 TABLE_SHARE_MAX = 4
 """Of a column's rows: values that lie in a range of so many times that are numbered by a table."""
 
@@ -38,13 +37,27 @@ def distinct(*columns: Ints | Codes) -> tuple[Ints, Ints]:
     Combinations are in the order of their values, and the row is the first. Packed into one number
     column by column: to compare rows of a matrix takes ten times as long.
     """
-    packed, count = numbered(columns[0])
+    packed, values = spread(columns[0])
     for column in columns[1:]:
-        code, values = numbered(column)
-        packed, count = numbered(packed * max(1, values) + code)
+        code, more = spread(column)
+        if values * more > TABLE_SHARE_MAX * len(code):
+            packed, values = numbered(packed)
+        packed, values = packed * more + code, values * more
+    packed, count = numbered(packed)
     first = np.zeros(count, dtype=np.int64)
     first[packed[::-1]] = np.arange(len(packed) - 1, -1, -1)
     return first, packed
+
+
+def spread(column: Ints | Codes) -> tuple[Ints, int]:
+    """Codes from 0 that are ordered as the values, some of them unused; and how many there are."""
+    if not len(column):
+        return np.zeros(0, dtype=np.int64), 0
+    low = int(column.min())
+    span = int(column.max()) - low + 1
+    if span > TABLE_SHARE_MAX * len(column):
+        return numbered(column)
+    return column.astype(np.int64) - low, span
 
 
 def numbered(column: Ints | Codes) -> tuple[Ints, int]:
@@ -121,8 +134,7 @@ def reduced(function: np.ufunc, values: Values, starts: Ints) -> Values:
 def rank_where(chosen: Flags, index: Ints, rank: Codes) -> Codes:
     """For each operation the lowest rank of its chosen rows; each has at least one."""
     rows = np.flatnonzero(chosen)
-    _, first = np.unique(index[rows], return_index=True)
-    return rank[rows[first]]
+    return rank[rows[starts_of(index[rows])]]
 
 
 def all_bus_bytes(names: list[str], operation: Codes, size: Ints, ranks: Codes) -> Floats:

@@ -8,7 +8,8 @@ that lost records shift nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -16,6 +17,7 @@ import numpy as np
 
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Codes, Columns, Floats, Ints, Operations, Records, Step
+from alerts.window.grouped import compact, lengths_of, middles, order_by, rows_of, running_most
 from alerts.window.messages import is_pairwise, met_ns
 from alerts.window.split import distinct, joinable, medians, members_in, reduced, starts_of
 from alerts.window.statistics import middle
@@ -97,7 +99,7 @@ def to_work(
         late_ns=rows.entry_ns - medians(rows.entry_ns, index)[index],
     )
     work = work.select(work.rank >= 0)
-    ordered: Work = work.select(np.lexsort((work.entry_ns, work.rank)))
+    ordered: Work = work.select(order_by(work.rank, work.entry_ns))
     return ordered
 
 
@@ -201,7 +203,7 @@ def with_messages(work: Work, records: Records, job_rank: Mapping[tuple[str, int
         for name, column in work.arrays().items()
     }
     whole = Work(**both)
-    ordered: Work = whole.select(np.lexsort((whole.entry_ns, whole.rank)))
+    ordered: Work = whole.select(order_by(whole.rank, whole.entry_ns))
     return ordered
 
 
@@ -212,7 +214,6 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
     from collectives before it.
     """
 
-    own: Work
     pattern: Ints
     away_ns: Ints
 
@@ -228,88 +229,132 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
 
 def infer_bounds(work: Work) -> Bounds | None:
     """Where steps begin and end on each rank, numbered alike on all; None if nothing repeats."""
-    patterns: dict[bytes, Ints | None] = {}
-    each = [find_rhythm(own, patterns) for own in by_rank(work)]
-    rhythms = [rhythm for rhythm in each if rhythm is not None]
-    seam = find_seam(rhythms)
-    found = [bounds for rhythm in rhythms if (bounds := bounds_of_rank(rhythm, seam)) is not None]
-    if not found:
+    own = in_program_order(work)
+    parts = parts_of(own)
+    rhythms = find_rhythms(own, parts)
+    begins = find_starts(own, parts, rhythms, find_seam(list(rhythms.values())))
+    if not begins:
         return None
-    reference = max(found, key=len)
-    aligned = [renumbered(bounds, reference) for bounds in found]
-    lowest = min(int(bounds.number.min()) for bounds in aligned)
-    columns = {
-        name: np.concatenate([getattr(bounds, name) for bounds in aligned])
-        for name in ("rank", "number", "start_ns", "end_ns")
-    }
-    columns["number"] = columns["number"] - lowest
-    return Bounds(**columns)
+    if len(begins) < len(parts):
+        known = [rank in begins for rank in range(len(parts))]
+        own = own.select(np.repeat(known, [part.stop - part.start for part in parts]))
+    periods = [rhythms[rank].period for rank in begins]
+    first = starts_of(ranks_in(own)) + np.array(list(begins.values()))
+    return renumbered(bounds_of(own, count_steps(own, first, np.array(periods))))
 
 
-def by_rank(work: Work) -> list[Work]:
-    starts = starts_of(work.rank.astype(np.int64))
-    ends = [*starts[1:].tolist(), len(work)][: len(starts)]
-    return [
-        work.select(slice(start, end)) for start, end in zip(starts.tolist(), ends, strict=True)
-    ]
+def in_program_order(work: Work) -> Work:
+    """The work of each rank as the program launched it, where that is known of all that it did.
 
-
-def find_rhythm(own: Work, patterns: dict[bytes, Ints | None] | None = None) -> Rhythm | None:
-    """How this rank's operations repeat; None if they do not.
-
-    In the order of the program, where it is known: kernels on several streams take turns. Most
-    ranks run the same program: ``patterns`` keeps what was found for the same operations.
+    Kernels on several streams take turns.
     """
-    if (own.enqueue_ns != ABSENT).all():
-        own = own.select(np.argsort(own.enqueue_ns, kind="stable"))
-    looked_at: Work = unbroken(own).select(slice(LOOKED_AT_MAX))
-    patterns = {} if patterns is None else patterns
-    program = looked_at.kind.tobytes()
-    if program not in patterns:
-        patterns[program] = find_pattern(looked_at.kind)
-    pattern = patterns[program]
-    if pattern is None:
-        return None
-    away, period = away_before(looked_at), len(pattern)
-    place = np.arange(len(away)) % period
+    if not len(work):
+        return work
+    starts = starts_of(ranks_in(work))
+    is_known = np.logical_and.reduceat(work.enqueue_ns != ABSENT, starts)
+    if not is_known.any():
+        return work
+    is_known = np.repeat(is_known, lengths_of(starts, len(work)))
+    launched = np.where(is_known, work.enqueue_ns, np.arange(len(work)))
+    if ((np.diff(launched) >= 0) | (np.diff(work.rank) != 0)).all():
+        return work
+    ordered: Work = work.select(np.lexsort((launched, work.rank)))
+    return ordered
+
+
+def ranks_in(work: Work) -> Ints:
+    return work.rank.astype(np.int64)
+
+
+def parts_of(work: Work) -> list[slice]:
+    """The rows of each rank."""
+    edges = [*starts_of(ranks_in(work)).tolist(), len(work)]
+    return [slice(start, end) for start, end in itertools.pairwise(edges)]
+
+
+def find_rhythms(own: Work, parts: Sequence[slice]) -> dict[int, Rhythm]:
+    """How the operations of each rank repeat; nothing of ranks whose operations do not.
+
+    Most ranks run the same program: what is found for it is found once.
+    """
+    patterns: dict[bytes, Ints | None] = {}
+    found: list[tuple[int, slice, Ints]] = []
+    for rank, part in enumerate(unbroken(own, parts)):
+        looked_at = slice(part.start, min(part.stop, part.start + LOOKED_AT_MAX))
+        program = own.kind[looked_at].tobytes()
+        if program not in patterns:
+            patterns[program] = find_pattern(own.kind[looked_at])
+        pattern = patterns[program]
+        if pattern is not None:
+            found.append((rank, looked_at, pattern))
+    periods = [len(pattern) for _, _, pattern in found]
+    usual = usually_away(own, [looked_at for _, looked_at, _ in found], periods)
+    return {
+        rank: Rhythm(pattern=pattern, away_ns=away)
+        for (rank, _, pattern), away in zip(found, usual, strict=True)
+    }
+
+
+def usually_away(own: Work, parts: Sequence[slice], periods: Sequence[int]) -> list[Ints]:
+    """How long ranks usually stay away before each place of their periods, in these rows."""
+    if not parts:
+        return []
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+    looked_at: Work = own if len(rows) == len(own) else own.select(rows)
+    lengths = np.array([part.stop - part.start for part in parts])
+    starts = np.cumsum(lengths) - lengths
+    away = away_before(looked_at, starts)
+    period = np.array(periods)
+    base = np.cumsum(period) - period
+    place = np.arange(len(rows)) - np.repeat(starts, lengths)
     # The first period is warm-up: it says little about how long a rank usually stays away.
-    usual = medians(away[period:], place[period:])
-    return Rhythm(own=own, pattern=pattern, away_ns=usual)
+    counts = place >= np.repeat(period, lengths)
+    group = place % np.repeat(period, lengths) + np.repeat(base, lengths)
+    return np.split(medians(away[counts], group[counts]), base[1:])
 
 
-def unbroken(own: Work) -> Work:
-    """The longest stretch in which no stream's numbers jump.
+def unbroken(own: Work, parts: Sequence[slice]) -> list[slice]:
+    """Of each rank the longest stretch in which no stream's numbers jump.
 
     Between two slices of time (`alerts.window.slices`) steps are cut anywhere, and a pattern over
     both would be one of neither.
     """
-    order = np.argsort(own.stream, kind="stable")
-    stream, sequence = own.stream[order], own.sequence[order]
+    _, stream = distinct(own.rank, own.stream)
+    order = rows_of(stream)
+    stream, sequence = stream[order], own.sequence[order]
     same = np.flatnonzero(stream[1:] == stream[:-1])
     if not len(same):
-        return own
+        return list(parts)
     further = np.maximum(sequence[same + 1] - sequence[same], 0)
     _, group = distinct(stream[same])
     jumps = further > JUMP_STEPS * np.maximum(medians(further, group)[group], 1)
     if not jumps.any():
-        return own
-    edges = np.unique([0, *order[same[jumps] + 1].tolist(), len(own)])
-    longest = int(np.argmax(np.diff(edges)))
-    stretch: Work = own.select(slice(int(edges[longest]), int(edges[longest + 1])))
-    return stretch
+        return list(parts)
+    behind = np.sort(order[same[jumps] + 1])
+    found = []
+    for part in parts:
+        first, last = np.searchsorted(behind, (part.start, part.stop))
+        edges = np.unique([part.start, *behind[first:last].tolist(), part.stop])
+        longest = int(np.argmax(np.diff(edges)))
+        found.append(slice(int(edges[longest]), int(edges[longest + 1])))
+    return found
 
 
-def away_before(own: Work) -> Ints:
-    """How long the rank was away from collectives before each: on the GPU and in the program.
+def away_before(own: Work, starts: Ints) -> Ints:
+    """How long each rank was away from collectives before each: on the GPU and in the program.
 
     The shorter of the two counts. A program may launch operations long before they run; and of
     trees some ranks' kernels are seen to end early, with nothing but waiting after them.
+    ``starts``: the ranks' first rows.
     """
     away = np.zeros(len(own), dtype=np.int64)
-    away[1:] = own.entry_ns[1:] - np.maximum.accumulate(own.exit_ns)[:-1]
-    launched = own.enqueue_ns
-    if (launched != ABSENT).all():
-        away[1:] = np.minimum(away[1:], np.diff(launched))
+    away[1:] = own.entry_ns[1:] - running_most(own.exit_ns, starts)[:-1]
+    is_known = np.logical_and.reduceat(own.enqueue_ns != ABSENT, starts)
+    if is_known.any():
+        is_known = np.repeat(is_known, lengths_of(starts, len(own)))[1:]
+        launched = np.minimum(away[1:], np.diff(own.enqueue_ns))
+        away[1:] = np.where(is_known, launched, away[1:])
+    away[starts] = 0
     return away
 
 
@@ -333,25 +378,29 @@ def find_seam(rhythms: list[Rhythm]) -> tuple[int, int]:
     return max(away, key=lambda pair: away[pair], default=(-1, -1))
 
 
-def bounds_of_rank(rhythm: Rhythm, seam: tuple[int, int]) -> Bounds | None:
-    """One rank's steps, numbered from the first whole one; None if it has no such seam."""
-    start = find_start(rhythm, seam)
-    if start is None:
-        return None
-    own = rhythm.own
-    number = count_steps(own, start, rhythm.period)
-    order = np.argsort(number, kind="stable")
-    firsts = starts_of(number[order] - number[order][0])
-    ends = reduced(np.maximum, own.exit_ns[order], firsts)
-    entries = reduced(np.minimum, own.entry_ns[order], firsts)
+def bounds_of(own: Work, number: Ints) -> Bounds:
+    """The ranks' steps, each numbered from its first whole one; ``number``: of each operation."""
+    rank = ranks_in(own)
+    exit_ns, entry_ns = own.exit_ns, own.entry_ns
+    if not ((np.diff(number) >= 0) | (np.diff(rank) != 0)).all():
+        order = np.lexsort((number, rank))
+        rank, number = rank[order], number[order]
+        exit_ns, entry_ns = exit_ns[order], entry_ns[order]
+    is_new = np.ones(len(number), dtype=bool)
+    is_new[1:] = (number[1:] != number[:-1]) | (rank[1:] != rank[:-1])
+    firsts = np.flatnonzero(is_new)
+    ends = np.maximum.reduceat(exit_ns, firsts)
+    entries = np.minimum.reduceat(entry_ns, firsts)
+    numbers, ranks = number[firsts], rank[firsts]
+    starts = starts_of(ranks)
     # A step begins where the one before ended: what a rank computes before its first collective
     # belongs to it. For the first step nobody knows when that began.
-    begins = np.append(entries[:1], np.maximum.accumulate(ends)[:-1])
-    numbers = number[order][firsts]
-    gaps = np.diff(numbers, prepend=numbers[0] - 1) > 1
-    begins[gaps] = entries[gaps]
+    begins = np.append(entries[:1], running_most(ends, starts)[:-1])
+    is_cut = np.diff(numbers, prepend=0) > 1
+    is_cut[starts] = True
+    begins = np.where(is_cut, entries, begins)
     return Bounds(
-        rank=np.full(len(numbers), own.rank[0], dtype=np.int32),
+        rank=ranks.astype(np.int32),
         number=numbers,
         start_ns=np.minimum(begins, ends),
         end_ns=ends,
@@ -387,46 +436,90 @@ def find_period(kinds: Ints) -> int | None:
     return best[1] if best is not None else None
 
 
-def find_start(rhythm: Rhythm, seam: tuple[int, int]) -> int | None:
-    """The first operation that begins a whole step at this seam."""
-    places = np.flatnonzero((rhythm.before == seam[0]) & (rhythm.pattern == seam[1]))
-    if not len(places):
-        return None
-    begin = int(places[np.argmax(rhythm.away_ns[places])])
-    pattern, kinds = np.roll(rhythm.pattern, -begin), rhythm.own.kind[:LOOKED_AT_MAX]
-    last = len(kinds) - rhythm.period
+def find_starts(
+    own: Work, parts: Sequence[slice], rhythms: Mapping[int, Rhythm], seam: tuple[int, int]
+) -> dict[int, int]:
+    """Of each rank with such a seam the first of its operations that begins a whole step there."""
+    found: dict[int, int] = {}
+    seams: dict[bytes, Ints] = {}
+    known: dict[tuple[bytes, bytes, int], int | None] = {}
+    for rank, rhythm in rhythms.items():
+        pattern = rhythm.pattern.tobytes()
+        if pattern not in seams:
+            is_seam = (rhythm.before == seam[0]) & (rhythm.pattern == seam[1])
+            seams[pattern] = np.flatnonzero(is_seam)
+        places = seams[pattern]
+        if not len(places):
+            continue
+        begin = int(places[np.argmax(rhythm.away_ns[places])])
+        kinds = own.kind[parts[rank]][:LOOKED_AT_MAX]
+        # Ranks that run the same program begin their steps at the same place of it.
+        key = kinds.tobytes(), pattern, begin
+        if key not in known:
+            known[key] = find_start(kinds, np.roll(rhythm.pattern, -begin), begin)
+        start = known[key]
+        if start is not None:
+            found[rank] = start
+    return found
+
+
+def find_start(kinds: Ints, pattern: Ints, begin: int) -> int | None:
+    """The first place of the pattern among the kinds, if it begins there as a rule."""
+    period = len(pattern)
+    last = len(kinds) - period
     # Where records were lost, the places are others: then every operation may begin a step.
-    for first in chain(range(begin, last + 1, rhythm.period), range(last + 1)):
-        if (kinds[first : first + rhythm.period] == pattern).all():
+    for first in chain(range(begin, last + 1, period), range(last + 1)):
+        if (kinds[first : first + period] == pattern).all():
             return first
     return None
 
 
-def count_steps(own: Work, start: int, period: int) -> Ints:
-    """The step of each operation, by how far its stream has counted since the first whole step."""
-    number = np.zeros(len(own), dtype=np.int64)
-    whole = own.select(slice(start, start + period))
-    streams, per_step = np.unique(whole.stream, return_counts=True)
-    rare = np.full(len(own), fill_value=True)
-    for stream, count in zip(streams, per_step, strict=True):
-        rows = own.stream == stream
-        first = int(whole.sequence[whole.stream == stream].min())
-        counted = own.sequence[rows]
-        # Flight Recorder counts operations of all kinds together, so that a step is further.
-        further = counted[count:] - counted[:-count]
-        number[rows] = (counted - first) // max(1, int(middle(further)) if len(further) else 1)
-        rare &= ~rows
-    if rare.any():
+def count_steps(own: Work, first: Ints, period: Ints) -> Ints:
+    """The step of each operation, by how far its stream has counted since the first whole step.
+
+    ``first`` and ``period`` are of each rank: the row at which that step begins, and its length.
+    """
+    starts = starts_of(ranks_in(own))
+    lengths, rows = lengths_of(starts, len(own)), np.arange(len(own))
+    begin = np.repeat(first, lengths)
+    whole = (rows >= begin) & (rows < begin + np.repeat(period, lengths))
+    _, stream = distinct(own.rank, own.stream)
+    order = rows_of(stream)
+    ordered, sequence = stream[order], own.sequence[order]
+    streams = starts_of(ordered)
+    per_step = np.bincount(stream, whole).astype(np.int64)
+    lowest = np.where(whole[order], sequence, np.iinfo(np.int64).max)
+    begun = np.minimum.reduceat(lowest, streams)
+    # Flight Recorder counts operations of all kinds together, so that a step is further.
+    is_later = rows - streams[ordered] >= per_step[ordered]
+    later = np.flatnonzero(is_later & (per_step[ordered] > 0))
+    further = sequence[later] - sequence[later - per_step[ordered[later]]]
+    step = np.ones(len(streams), dtype=np.int64)
+    if len(later):
+        some, group = distinct(ordered[later])
+        usual = middles(further, group).astype(np.int64)
+        step[ordered[later[some]]] = np.maximum(usual, 1)
+    is_rare = (per_step == 0)[stream]
+    number = (own.sequence - np.where(per_step > 0, begun, 0)[stream]) // step[stream]
+    if is_rare.any():
         # What does not belong to every step (an evaluation, a checkpoint's barrier) counts to the
         # step in which it happens.
-        known = np.flatnonzero(~rare)
-        before = np.searchsorted(known, np.flatnonzero(rare), side="right") - 1
-        number[rare] = number[known[np.maximum(before, 0)]]
+        before = np.maximum.accumulate(np.where(is_rare, -1, rows))
+        soonest = np.minimum.reduceat(np.where(is_rare, len(rows), rows), starts)
+        is_after = before >= np.repeat(starts, lengths)
+        number = number[np.where(is_after, before, np.repeat(soonest, lengths))]
     return number
 
 
-def renumbered(bounds: Bounds, reference: Bounds) -> Bounds:
-    """The bounds with the reference's numbers, by which of its steps are nearest in time."""
+def renumbered(bounds: Bounds) -> Bounds:
+    """The bounds numbered alike on all ranks, from 0, by which steps are nearest in time.
+
+    Compared with those of the rank that has most of them.
+    """
+    starts = starts_of(bounds.rank.astype(np.int64))
+    lengths = lengths_of(starts, len(bounds))
+    longest = int(np.argmax(lengths))
+    reference: Bounds = bounds.select(slice(starts[longest], starts[longest] + lengths[longest]))
     nearest = np.searchsorted(reference.end_ns, bounds.end_ns)
     nearest = np.clip(nearest, 0, len(reference) - 1)
     before = np.maximum(nearest - 1, 0)
@@ -434,15 +527,56 @@ def renumbered(bounds: Bounds, reference: Bounds) -> Bounds:
         reference.end_ns[nearest] - bounds.end_ns
     )
     nearest = np.where(closer, before, nearest)
-    shift = int(middle(reference.number[nearest] - bounds.number))
-    return msgspec.structs.replace(bounds, number=bounds.number + shift)
+    rank = np.repeat(np.arange(len(starts)), lengths)
+    shift = middles(reference.number[nearest] - bounds.number, rank).astype(np.int64)
+    number = bounds.number + shift[rank]
+    return msgspec.structs.replace(bounds, number=number - number.min())
 
 
 def measure_steps(work: Work, bounds: Bounds) -> list[Step]:
+    """The steps over all ranks; medians, so that one odd rank does not hide a step."""
+    if not len(bounds):
+        return []
     spent = measure_ranks(work, bounds)
-    order = np.argsort(bounds.number, kind="stable")
-    edges = np.flatnonzero(np.diff(bounds.number[order])) + 1
-    return [summed(bounds, spent, rows) for rows in np.split(order, edges) if len(rows)]
+    order = rows_of(bounds.number)
+    first, group = distinct(bounds.number[order])
+    wait = middles(spent.wait_ns[order], group)
+    transfer = middles(spent.transfer_ns[order], group)
+    begins, ends = bounds.start_ns[order], bounds.end_ns[order]
+    # From the earliest on: whole times do not fit into a float's digits.
+    base = np.minimum.reduceat(begins, first)
+    start = base + middles(begins - base[group], group).astype(np.int64)
+    end = base + middles(ends - base[group], group).astype(np.int64)
+    compute = ((end - start) - wait - transfer).astype(np.int64)
+    waited_for = spent.waited_for_ns[order]
+    most = np.maximum.reduceat(waited_for, first)
+    worst = np.flatnonzero(waited_for == most[group])
+    worst = worst[starts_of(group[worst])]
+    columns = (
+        bounds.number[order][first],
+        start,
+        end,
+        np.bincount(group),
+        np.maximum(compute, 0),
+        wait.astype(np.int64),
+        transfer.astype(np.int64),
+        np.where(most > 0, bounds.rank[order][worst], -1),
+    )
+    return [
+        Step(
+            number=number,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            ranks=ranks,
+            compute_ns=compute_ns,
+            wait_ns=wait_ns,
+            transfer_ns=transfer_ns,
+            last_rank=last_rank if last_rank >= 0 else None,
+        )
+        for number, start_ns, end_ns, ranks, compute_ns, wait_ns, transfer_ns, last_rank in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]
 
 
 class Spent(Columns, frozen=True, kw_only=True):
@@ -458,23 +592,32 @@ class Spent(Columns, frozen=True, kw_only=True):
 
 def measure_ranks(work: Work, bounds: Bounds) -> Spent:
     """Where each rank's time went, step by step; an operation belongs to the step it ends in."""
-    wait, transfer, waited_for = np.zeros((3, len(bounds)))
-    ranks = np.unique(bounds.rank)
-    first, last = (np.searchsorted(bounds.rank, ranks, side) for side in ("left", "right"))
-    whole = {int(own.rank[0]): own for own in by_rank(work)}
-    nobody: Work = work.select(slice(0))
-    for number, rank in enumerate(ranks.tolist()):
-        place = slice(first[number], last[number])
-        steps = last[number] - first[number]
-        own = whole.get(rank, nobody)
-        step = np.searchsorted(bounds.end_ns[place], own.exit_ns)
-        inside = step < steps
-        own, step = own.select(inside), step[inside]
-        before, after = inside_times(own, bounds.start_ns[place][step])
-        wait[place] = np.bincount(step, before, steps)
-        transfer[place] = np.bincount(step, after, steps)
-        waited_for[place] = np.bincount(step, own.skew_ns * own.is_last, steps)
+    if not len(work) or not len(bounds):
+        return Spent(**dict.fromkeys(Spent.__struct_fields__, np.zeros(len(bounds))))
+    place = steps_that_end(work, bounds)
+    inside = place >= 0
+    own, place = work.select(inside), place[inside]
+    before, after = inside_times(own, bounds.start_ns[place])
+    count = len(bounds)
+    times = (before, after, (own.skew_ns * own.is_last).astype(np.float64))
+    wait, transfer, waited_for = (
+        np.bincount(place, each, count).astype(np.float64) for each in times
+    )
     return Spent(wait_ns=wait, transfer_ns=transfer, waited_for_ns=waited_for)
+
+
+def steps_that_end(work: Work, bounds: Bounds) -> Ints:
+    """The row of ``bounds`` of the step that each operation ends in; -1: in none of its rank's."""
+    starts = starts_of(bounds.rank.astype(np.int64))
+    ends = np.append(starts[1:], len(bounds))
+    ranks = bounds.rank[starts]
+    rank = np.minimum(np.searchsorted(ranks, work.rank), len(ranks) - 1)
+    both = np.concatenate([running_most(bounds.end_ns, starts), work.exit_ns])
+    codes, _, count = compact(both, len(ranks))
+    lane = np.repeat(np.arange(len(ranks)) * count, ends - starts)
+    place = np.searchsorted(codes[: len(bounds)] + lane, codes[len(bounds) :] + rank * count)
+    is_known = (ranks[rank] == work.rank) & (place < ends[rank])
+    return np.where(is_known, place, -1)
 
 
 def inside_times(own: Work, start_ns: Ints) -> tuple[Floats, Floats]:
@@ -483,31 +626,12 @@ def inside_times(own: Work, start_ns: Ints) -> tuple[Floats, Floats]:
     Collectives of one rank may overlap; what an earlier one covers is the earlier one's. Time
     before the step began is not counted.
     """
+    starts = starts_of(ranks_in(own))
     ended = np.zeros(len(own), dtype=np.int64)
-    ended[1:] = np.maximum.accumulate(own.exit_ns)[:-1]
+    ended[1:] = running_most(own.exit_ns, starts)[:-1]
+    ended[starts] = 0
     begin = np.maximum(np.maximum(own.entry_ns, ended), start_ns)
     turn = np.clip(own.waited_ns, begin, np.maximum(begin, own.exit_ns))
     wait = np.maximum(turn - begin, 0)
     transfer = np.maximum(own.exit_ns - turn, 0)
     return wait.astype(np.float64), transfer.astype(np.float64)
-
-
-def summed(bounds: Bounds, spent: Spent, rows: Ints) -> Step:
-    """One step from its rows of all ranks; medians, so that one odd rank does not hide it."""
-    wait, transfer = middle(spent.wait_ns[rows]), middle(spent.transfer_ns[rows])
-    # From the earliest on: whole times do not fit into a float's digits.
-    base = int(bounds.start_ns[rows].min())
-    start = base + int(middle(bounds.start_ns[rows] - base))
-    end = base + int(middle(bounds.end_ns[rows] - base))
-    waited_for = spent.waited_for_ns[rows]
-    worst = int(np.argmax(waited_for))
-    return Step(
-        number=int(bounds.number[rows[0]]),
-        start_ns=start,
-        end_ns=end,
-        ranks=len(rows),
-        compute_ns=max(0, int(end - start - wait - transfer)),
-        wait_ns=int(wait),
-        transfer_ns=int(transfer),
-        last_rank=int(bounds.rank[rows[worst]]) if waited_for[worst] > 0 else None,
-    )

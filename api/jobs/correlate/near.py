@@ -13,17 +13,20 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from alerts.window.columns import Flags, Ints, Records
+from alerts.window.columns import Ints, Records
+from alerts.window.grouped import order_by
 from api.data.store.store import Store
 from api.jobs.correlate.read import (
     SOURCES_TIMED,
     WITHOUT_EXTRAS,
     Question,
+    encoded,
     query_records,
     query_table,
-    to_records,
+    to_rows,
+    with_own_names,
+    without_repeats,
 )
 from api.jobs.correlate.window import JobRanks
 from collector.contract.units import NS
@@ -45,11 +48,11 @@ class Block:
 
     def __init__(self, table: pa.Table, from_ns: int, to_ns: int) -> None:
         self.from_ns, self.to_ns = from_ns, to_ns
-        self._table = table.combine_chunks()
+        self._rows = to_rows(table)
         time_ns = table["time_ns"].to_numpy()
-        self._order = np.argsort(time_ns, kind="stable")
+        self._order = order_by(np.zeros(len(time_ns), dtype=np.int64), time_ns)
         self._time_ns = time_ns[self._order]
-        self._is_of: dict[str, Flags] = {}
+        self._sources, self._source = encoded(table["source"])
 
     def covers(self, from_ns: int, to_ns: int) -> bool:
         return self.from_ns <= from_ns and to_ns <= self.to_ns
@@ -58,17 +61,16 @@ class Block:
         """Both ends are in it, as in the store's own condition."""
         first = np.searchsorted(self._time_ns, from_ns, side="left")
         last = np.searchsorted(self._time_ns, to_ns, side="right")
+        if source not in self._sources:
+            return np.zeros(0, dtype=np.int64)
         rows: Ints = np.sort(self._order[first:last])
-        return rows[self._of(source)[rows]]
+        if len(self._sources) == 1:
+            return rows
+        own: Ints = rows[self._source[rows] == self._sources.index(source)]
+        return own
 
     def records(self, rows: Ints) -> Records:
-        return to_records(self._table.take(pa.array(rows)))
-
-    def _of(self, source: str) -> Flags:
-        if source not in self._is_of:
-            own = pc.equal(self._table["source"].cast(pa.string()), source)
-            self._is_of[source] = own.to_numpy()
-        return self._is_of[source]
+        return without_repeats(with_own_names(self._rows.select(rows)))
 
 
 class Near:

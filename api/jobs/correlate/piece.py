@@ -228,9 +228,9 @@ def reduce_work(
         start_ns, end_ns = pulse.start_ns[own], pulse.end_ns[own]
         ranks, late = late_in(pulse, work.of_all)
         values[Quantity.LATE] = late[:, own].astype(np.float32)
-        for quantity in SPENT if wanted.spent else ():
-            spent_ranks, spent = spent_in(pulse, work.of_members, quantity)
-            values[quantity] = spent[:, own].astype(np.float32)
+        if wanted.spent:
+            spent_ranks, spent = spent_in(pulse, work.of_members, SPENT)
+            values |= {each: found[:, own].astype(np.float32) for each, found in spent.items()}
         chosen: Bounds = bounds.select(np.isin(bounds.number, pulse.number[own]))
         steps = measure_steps(work.of_some, chosen)
         together = steps_of_one_kept(window, len(pulse.number))

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from alerts.window.columns import Floats, Ints, Records
+from alerts.window.columns import Codes, Floats, Ints, Records
 from api.data.store.store import Store
 from collector.contract.errors import StoreError
 from collector.contract.records import ABSENT, THIN_MAX
@@ -204,11 +205,16 @@ def query_table(
 
 def to_records(table: pa.Table) -> Records:
     """The columns; of two rows for one rank of one operation the later one."""
+    return without_repeats(to_rows(table))
+
+
+def to_rows(table: pa.Table) -> Records:
+    """The columns of every row, in the order of the table."""
     names: dict[str, list[str]] = {}
     codes: dict[str, Any] = {}
     for name in ("communicator", "operation", "host"):
         names[name], codes[name] = encoded(table[name])
-    records = Records(
+    return Records(
         communicators=names["communicator"],
         operations=names["operation"],
         hosts=names["host"],
@@ -216,14 +222,38 @@ def to_records(table: pa.Table) -> Records:
         **{name: table[name].to_numpy().astype(np.int64) for name in INTS},
         **{name: table[name].to_numpy().astype(np.int32) for name in CODES},
     )
-    repeated = np.zeros(len(records), dtype=bool)
-    if len(records):
-        same = np.ones(len(records) - 1, dtype=bool)
-        for column in (records.communicator, records.operation, records.sequence, records.rank):
+
+
+def without_repeats(rows: Records) -> Records:
+    """Of two rows for one rank of one operation the later one."""
+    kept = np.ones(len(rows), dtype=bool)
+    if len(rows):
+        same = np.ones(len(rows) - 1, dtype=bool)
+        for column in (rows.communicator, rows.operation, rows.sequence, rows.rank):
             same &= column[1:] == column[:-1]
-        repeated[:-1] = same
-    kept: Records = records.select(~repeated) if repeated.any() else records
-    return kept
+        kept[:-1] = ~same
+    records: Records = rows.select(kept)
+    return records
+
+
+def with_own_names(records: Records) -> Records:
+    """The same without names of other records."""
+    names: dict[str, list[str]] = {}
+    codes: dict[str, Codes] = {}
+    for name in ("communicator", "operation", "host"):
+        known = getattr(records, f"{name}s")
+        names[f"{name}s"], codes[name] = used(known, getattr(records, name))
+    return msgspec.structs.replace(records, **names, **codes)
+
+
+def used(names: Sequence[str], code: Codes) -> tuple[list[str], Codes]:
+    """The names that any row has, in order, and each row's among them."""
+    chosen = np.flatnonzero(np.bincount(code, minlength=len(names)))
+    if len(chosen) == len(names):
+        return list(names), code
+    place = np.zeros(len(names), dtype=np.int32)
+    place[chosen] = np.arange(len(chosen))
+    return [names[number] for number in chosen.tolist()], place[code]
 
 
 def thinned_by(group: Ints, numbers: npt.NDArray[Any], seen: Floats | None = None) -> Floats:

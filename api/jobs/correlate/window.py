@@ -18,7 +18,7 @@ from alerts.window.slices import (
     records_in_slices,
     shrunk,
 )
-from alerts.window.split import medians, members_in, split
+from alerts.window.split import distinct, medians, members_in, split
 from alerts.window.steps import (
     Bounds,
     Late,
@@ -289,12 +289,11 @@ class LateMap(msgspec.Struct, frozen=True, kw_only=True):
 def late_map(work: Work | Late, edges_ns: Ints) -> LateMap:
     """The ranks' lateness over time; ``edges_ns`` are the buckets' ends, one more than buckets."""
     buckets = len(edges_ns) - 1
-    ranks = np.unique(work.rank).astype(np.int64)
-    late = np.full((len(ranks), buckets), np.nan)
-    if len(work):
-        bucket = np.searchsorted(edges_ns, work.exit_ns, side="right") - 1
-        inside = (bucket >= 0) & (bucket < buckets)
-        cell = np.searchsorted(ranks, work.rank[inside]) * buckets + bucket[inside]
-        cells, dense = np.unique(cell, return_inverse=True)
-        late.reshape(-1)[cells] = medians(work.late_ns[inside], dense.astype(np.int64))
-    return LateMap(ranks=ranks, late_ns=late)
+    first, row = distinct(work.rank)
+    late = np.full((len(first), buckets), np.nan)
+    bucket = np.searchsorted(edges_ns, work.exit_ns, side="right") - 1
+    inside = (bucket >= 0) & (bucket < buckets)
+    cell = row[inside] * buckets + bucket[inside]
+    cells, dense = distinct(cell)
+    late.reshape(-1)[cell[cells]] = medians(work.late_ns[inside], dense)
+    return LateMap(ranks=work.rank[first].astype(np.int64), late_ns=late)

@@ -6,7 +6,7 @@ import pytest
 
 from alerts.window.clocks import align
 from alerts.window.columns import Records
-from alerts.window.common_clock import correct
+from alerts.window.common_clock import TIMES, correct, host_clocks, move
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
 from tests.worlds.collectives import clock_errors, make_records, shift_clocks
@@ -145,3 +145,31 @@ def test_of_one_operation_little_is_known_and_that_is_said() -> None:
     residuals = np.array([clock.residual_ns for clock in fit.clocks])
     assert (errors <= residuals).all()
     assert residuals.min() > 5 * MS
+
+
+def test_clocks_of_one_line_are_put_right_at_once_as_one_by_one() -> None:
+    """Also where a clock is not known or right, and where times are missing."""
+    shifted = shift_clocks(make_records(), *random_clocks(8, 5))
+    rng = np.random.default_rng(2)
+    entry, leave = (
+        np.where(rng.random(len(shifted)) < 0.1, ABSENT, column)
+        for column in (shifted.entry_ns, shifted.exit_ns)
+    )
+    (fit,) = align(shifted)
+    clocks = list(fit.clocks)
+    assert len(clocks) == 8
+    clocks[1] = msgspec.structs.replace(clocks[1], is_known=False)
+    del clocks[4]
+    fits = [msgspec.structs.replace(fit, clocks=clocks)]
+    records = msgspec.structs.replace(shifted, entry_ns=entry, exit_ns=leave, enqueue_ns=entry)
+    expected = {name: getattr(records, name).copy() for name in TIMES}
+    seen = np.maximum(entry, leave) != ABSENT
+    for code, host in enumerate(records.hosts):
+        rows = np.flatnonzero((records.host == code) & seen)
+        clock = host_clocks(fits).get(host)
+        if clock is not None:
+            move(expected, clock, rows, clock.line_of(np.maximum(entry, leave)[rows]))
+    found = correct(records, fits)
+    for name, column in expected.items():
+        np.testing.assert_array_equal(getattr(found, name), column)
+    assert (found.exit_ns != records.exit_ns).any()
