@@ -15,6 +15,11 @@ STEPS_MIN = 3
 STEPS_BESIDE = 20
 """Steps on each side of a slow time that say what is usual."""
 
+TOLD_SECONDS = 60.0
+TOLD_SHARE = 0.1
+"""How long a job must be slow, and by which share of its steps at least, before it is said that it
+is where no part can be named: nobody can act on a moment, or on little, without a name."""
+
 
 class StepTimes(msgspec.Struct, frozen=True):
     """Medians, in seconds."""
@@ -72,3 +77,11 @@ def cost_by_steps(job: JobWindow, since_ns: int, last_ns: int, lost_s: float) ->
         lost_share=lost_s / lasted,
         gpu_hours=lost_s * job.size / 3600,
     )
+
+
+def is_worth_telling(cost: Cost | None, since_ns: int, last_ns: int) -> bool:
+    """Whether people must hear that a job is slow, though none can be told what of it is."""
+    if cost is None or not cost.step_seconds or not cost.step_seconds_without:
+        return False
+    is_slower = cost.step_seconds >= (1.0 + TOLD_SHARE) * cost.step_seconds_without
+    return is_slower and (last_ns - since_ns) / NS >= TOLD_SECONDS
