@@ -83,7 +83,7 @@ from alerts.window.model import JobWindow, Window
 from collector.contract.figures import duration
 from collector.contract.figures import share as percentage
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, RuledOut
+from collector.contract.verdict import Cause, Culprit, Evidence, Reason, RuledOut
 
 LADDERS_MAX = 64
 """Communicators whose exits are looked at, the slowest ones: one fault makes a few slow."""
@@ -396,9 +396,7 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
         reason=filled or Reason.UNKNOWN,
         culprit=culprit,
         strength=(
-            strength_of(episode, suspects)
-            if is_named
-            else unnamed_strength(episode, suspects, cost)
+            strength_of(episode, suspects) if is_named else unnamed_strength(job, episode, suspects)
         ),
         since_ns=episode.since_ns,
         until_ns=window.until(episode.last_ns) if episode.goes_on else episode.last_ns,
@@ -501,9 +499,9 @@ def strength_of(episode: Episode, suspects: Sequence[Suspect]) -> float:
     return clear_strength(episode) * (share if is_tied else 0.5 + 0.5 * share)
 
 
-def unnamed_strength(episode: Episode, suspects: Sequence[Suspect], cost: Cost | None) -> float:
+def unnamed_strength(job: JobWindow, episode: Episode, suspects: Sequence[Suspect]) -> float:
     """The same where no culprit is named."""
-    if episode.goes_on and is_worth_telling(cost, episode.since_ns, episode.last_ns):
+    if episode.goes_on and is_worth_telling(job, episode.since_ns, episode.last_ns):
         # That many are alike is no doubt here, for which `judge.confidence` takes it.
         return TOLD_STRENGTH * clear_strength(episode) * (ENDS if len(suspects) > 1 else 1)
     return UNNAMED_STRENGTH * (clear_strength(episode) if episode.worst.is_complete else 1.0)

@@ -157,13 +157,13 @@ def crossed_ports(window: Window, job: JobWindow, symptom: Finding) -> dict[int,
     return found
 
 
-def is_harmless(symptom: Finding, *, is_named: bool = True) -> bool:
+def is_harmless(job: JobWindow, symptom: Finding, *, is_named: bool = True) -> bool:
     """Whether sharing a cable costs the job too little for an operator to act.
 
     Where no cable can be named there is little to do: only a job that is plainly slower counts.
     """
     if not is_named:
-        return not is_worth_telling(symptom.cost, symptom.since_ns, symptom.last_ns)
+        return not is_worth_telling(job, symptom.since_ns, symptom.last_ns)
     return symptom.cost is not None and symptom.cost.lost_share < COST_LEAST
 
 

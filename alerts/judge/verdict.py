@@ -186,7 +186,7 @@ def bare_cases(window: Window, job: JobWindow, symptom: Finding) -> list[Case]:
     root = shared_cable(window, job, symptom) or passed_by_others(window, job, symptom)
     if root is None:
         return [Case(root=symptom, culprit=symptom.culprit, symptoms=[symptom])]
-    if is_harmless(symptom, is_named=names_somebody(root.culprit)):
+    if is_harmless(job, symptom, is_named=names_somebody(root.culprit)):
         return []
     if not names_somebody(root.culprit):
         # Whom the job's times accused is as well as the ways beside it.

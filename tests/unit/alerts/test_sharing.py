@@ -8,7 +8,7 @@ from alerts.finding import Finding, Suspect
 from alerts.judge.sharing import shared_cable
 from alerts.judge.verdict import judge
 from alerts.signals.transfer import TRANSFER
-from alerts.window.columns import Operations
+from alerts.window.columns import Operations, Step
 from alerts.window.model import JobWindow, Window
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason
@@ -205,6 +205,18 @@ def test_ways_that_are_not_known_accuse_no_cable() -> None:
 LEAF = Culprit(switch="leaf-0")
 
 
+def steps_between(from_ns: int, to_ns: int, seconds: float) -> list[Step]:
+    """Steps of this length, of which half a second is computing."""
+    starts = np.arange(from_ns, to_ns, round(seconds * NS)).tolist()
+    return [
+        Step(
+            number=number, start_ns=start, end_ns=start + round(seconds * NS), ranks=6,
+            compute_ns=NS // 2, wait_ns=0, transfer_ns=0, last_rank=None,
+        )
+        for number, start in enumerate(starts)
+    ]  # fmt: skip
+
+
 def beside_steady_bytes(
     more: float,
     *,
@@ -226,6 +238,15 @@ def beside_steady_bytes(
     fabric.carry(("leaf-0", "7"), ("spine-1", "1"), (0.1 + more) * LINE / 8, slice(middle, None))
     window = fabric.window()
     (job,) = window.jobs
+    half_ns = window.from_ns + (window.to_ns - window.from_ns) // 2
+    job = msgspec.structs.replace(
+        job,
+        steps=[
+            *steps_between(window.from_ns, half_ns, 1.0),
+            *steps_between(half_ns, window.to_ns + 5 * NS, step_seconds),
+        ],
+    )
+    window = msgspec.structs.replace(window, jobs=[job])
     if surely and job.paths is not None:
         row = window.ports.row_of["leaf-0", "leaf-0", "7"]
         share = np.where(job.paths.port == row, 1.0, job.paths.share)

@@ -51,13 +51,16 @@ def test_a_slow_nic_is_named_with_when_and_its_victims() -> None:
     assert found.strength > 0.6
 
 
-def steps_of(lengths: Sequence[float], *, start: float = 0.0) -> list[Step]:
-    """Steps of these lengths in seconds, one after the other."""
+def steps_of(
+    lengths: Sequence[float], *, start: float = 0.0, outside: Sequence[float] = ()
+) -> list[Step]:
+    """Steps of these lengths in seconds, one after the other; ``outside`` of it by computing."""
     edges = START_NS + (np.cumsum([start, *lengths]) * NS).astype(np.int64)
     return [
         Step(
             number=number, start_ns=begin, end_ns=end, ranks=8,
-            compute_ns=0, wait_ns=0, transfer_ns=0, last_rank=None,
+            compute_ns=round(outside[number] * NS) if outside else 0,
+            wait_ns=0, transfer_ns=0, last_rank=None,
         )
         for number, (begin, end) in enumerate(pairwise(edges.tolist()))
     ]  # fmt: skip
@@ -395,16 +398,17 @@ def test_where_all_look_alike_none_is_named(ranks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slow_s", "longer", "goes_on", "is_told"),
+    ("slow_s", "longer", "computes", "goes_on", "is_told"),
     [
-        (70.0, 1.3, True, True),
-        (50.0, 1.3, True, False),  # a moment
-        (70.0, 1.05, True, False),  # little
-        (70.0, 1.3, False, False),  # over
+        (70.0, 1.3, 1.0, True, True),
+        (50.0, 1.3, 1.0, True, False),  # a moment
+        (70.0, 1.05, 1.0, True, False),  # little
+        (70.0, 1.3, 1.0, False, False),  # over
+        (70.0, 1.3, 1.5, True, False),  # longer sequences, beside which transfers are slow
     ],
 )
 def test_people_hear_of_a_job_that_is_slow_for_long_though_none_can_be_named(
-    slow_s: float, longer: float, *, goes_on: bool, is_told: bool
+    slow_s: float, longer: float, computes: float, *, goes_on: bool, is_told: bool
 ) -> None:
     everyone = dict.fromkeys(range(8), 0.01)
     total = 700 if goes_on else 800
@@ -415,7 +419,14 @@ def test_people_hear_of_a_job_that_is_slow_for_long_though_none_can_be_named(
     job = make_job(
         [Group(range(8), everyone, slow)],
         operations=total,
-        steps=steps_of([*before, *during, *after]),
+        steps=steps_of(
+            [*before, *during, *after],
+            outside=[
+                *[0.5 * one for one in before],
+                *[0.5 * STEP_SECONDS * computes for _ in during],
+                *[0.5 * one for one in after],
+            ],
+        ),
     )
     (verdict,) = judge(make_window(job))
     assert verdict.culprit == Culprit()
