@@ -180,7 +180,9 @@ class Machines:
         if self.rebooted.any():
             self._gpus.restart(self.rebooted[world.gpu_host])
         self._gpus.advance(world, seconds, activity, self._random)
-        self._hosts.advance(world, seconds, busy, self.rebooted)
+        # Nobody has written more than the NIC has sent, however much there is to write.
+        written = np.minimum(world.nic_storage_written_bytes_per_second, transmitted)
+        self._hosts.advance(world, seconds, busy, self.rebooted, written)
         world.gpu_clock_share = self._gpus.speed_share
         self.gpus = self._gpus.readings()
         self.hosts = self._hosts.readings()
@@ -385,7 +387,10 @@ class _Hosts:
         self._writes: Floats = np.zeros(hosts)
         self._write_response_s: Floats = np.zeros(hosts)
 
-    def advance(self, world: World, seconds: float, busy: Bools, rebooted: Bools) -> None:
+    def advance(
+        self, world: World, seconds: float, busy: Bools, rebooted: Bools, nic_written: Floats
+    ) -> None:
+        """``nic_written``: bytes a second that a host wrote to its storage, by NIC."""
         self._elapsed_s += seconds
         self._restart(rebooted)
         is_on = ~world.host_is_down
@@ -405,7 +410,7 @@ class _Hosts:
         reads = wanted / READ_BYTES * seconds
         self._reads += reads
         self._response_s += reads * world.host_storage_seconds
-        writes = world.host_storage_written_bytes_per_second / WRITE_BYTES * seconds
+        writes = nic_written.reshape(len(gpus), -1).sum(axis=1) / WRITE_BYTES * seconds
         self._writes += writes
         self._write_response_s += writes * world.host_storage_seconds
         held = STALL_HOLDS_SHARE * np.minimum(1.0, stall / STALL_WORST)

@@ -33,7 +33,7 @@ from alerts.signals.ladder import ladder_of
 from alerts.signals.peers import known_values
 from alerts.signals.ports import amount
 from alerts.signals.step_times import cost_by_steps
-from alerts.signals.transfer import MANY, Stretch, shown_size, slow_stretches
+from alerts.signals.transfer import MANY, TRANSFER, Stretch, shown_size, slow_stretches
 from alerts.window.model import JobWindow, Window
 from collector.contract.figures import duration
 from collector.contract.units import NS
@@ -194,7 +194,7 @@ def transfer_evidence(job: JobWindow, host: str, worst: Stretch, others: int) ->
     where = f"among the GPUs of {host}" if is_inside else f"over its slow edge, inside {host},"
     beside = f"; the same on {others} other hosts is as fast as ever" if is_inside else ""
     return Evidence(
-        metric="collective_transfer",
+        metric=TRANSFER,
         text=(
             f"{kind} {where} took {duration(worst.slow_ns / NS)} after the last rank had come, "
             f"usually {duration(worst.usual_ns / NS)}{beside}."

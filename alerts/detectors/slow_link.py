@@ -27,8 +27,10 @@ or a burst capture (a slow receiver takes in evenly what comes in bursts:
 `alerts.signals.captured`).
 All-reduces over trees show that they are slow, not where, if no fast sampler reads the NICs, or its
 counters are too coarse to see that the others send ahead; one that receives too slowly is not told
-there at all. Jobs that are too small for a ladder (two
-ranks) and share no communicator with others: both ends are suspects.
+there at all, and neither is any NIC where switches add up. Where none can be named and the job's
+own steps are longer by a tenth for a minute, that much is said, and why no part can be told.
+Jobs that are too small for a ladder (two ranks) and share no communicator with others: both ends
+are suspects.
 
 *Reference.* C4 (Alibaba, HPCA 2025) compares rank with rank: a hot cell is a link, a row a sender.
 Holmes (NSDI 2025) looks for the group whose members alone are slow. Greyhound (ATC 2025) takes a
@@ -57,22 +59,24 @@ from alerts.signals.edges import (
     free_receivers,
     suspects_of,
 )
-from alerts.signals.gaps import own_time
+from alerts.signals.gaps import latest_own_ns
 from alerts.signals.inside import host_of_edge
 from alerts.signals.ladder import RANKS_MIN, Ladder, is_of_late_rank, ladder_of
 from alerts.signals.lasting import Lasting, lasting
 from alerts.signals.pipelines import by_messages
 from alerts.signals.smoothness import Smoothest, smoothest
-from alerts.signals.step_times import cost_by_steps
+from alerts.signals.step_times import cost_by_steps, is_worth_telling
 from alerts.signals.storage_traffic import storage_at, what_fills
 from alerts.signals.transfer import (
     MANY,
+    TRANSFER,
     Company,
     Stretch,
     company_in,
     shown_size,
     slow_stretches,
     sorted_kinds,
+    together_evidence,
 )
 from alerts.window.columns import Ints
 from alerts.window.model import JobWindow, Window
@@ -121,9 +125,10 @@ slower beside one that is four times slower may suffer from something else."""
 SMOOTH_WEIGHT = 1.5
 """How much more likely the smooth one is; never enough to overrule a ladder."""
 VICTIMS_MAX = 32
-STEPS_MIN = 3
-"""Steps of a slow time before a rank's own lateness in them says anything."""
 UNNAMED_STRENGTH = 0.3
+TOLD_STRENGTH = 0.35
+"""The same where it goes on and the job's own steps show that people must hear of it: just enough
+for an incident, which names nobody and gives way to any verdict on that job that does."""
 INCOMPLETE = 0.7
 """How much less is believed where records of ranks are missing."""
 WITHOUT_USUAL = 0.7
@@ -390,7 +395,9 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
         cause=Cause.SLOW_LINK if filled is None else Cause.CONGESTION,
         reason=filled or Reason.UNKNOWN,
         culprit=culprit,
-        strength=strength_of(episode, suspects if is_named else []),
+        strength=(
+            strength_of(episode, suspects) if is_named else unnamed_strength(job, episode, suspects)
+        ),
         since_ns=episode.since_ns,
         until_ns=window.until(episode.last_ns) if episode.goes_on else episode.last_ns,
         last_ns=episode.last_ns,
@@ -482,20 +489,29 @@ def with_smoothness(fabric: Fabric, episode: Episode, suspects: Sequence[Suspect
 
 
 def strength_of(episode: Episode, suspects: Sequence[Suspect]) -> float:
-    """0 to 1: how clear the slowness is, and how clear the culprit; no suspects: no culprit.
+    """0 to 1: how clear the slowness is, and how clear the culprit.
 
     Of two with nearly the same share one is named because an operator must look at one first: its
     strength is no more than that share.
     """
+    share = min(1.0, suspects[0].share)
+    is_tied = len(suspects) > 1 and LEAD * suspects[1].share >= share
+    return clear_strength(episode) * (share if is_tied else 0.5 + 0.5 * share)
+
+
+def unnamed_strength(job: JobWindow, episode: Episode, suspects: Sequence[Suspect]) -> float:
+    """The same where no culprit is named."""
+    if episode.goes_on and is_worth_telling(job, episode.since_ns, episode.last_ns):
+        # That many are alike is no doubt here, for which `judge.confidence` takes it.
+        return TOLD_STRENGTH * clear_strength(episode) * (ENDS if len(suspects) > 1 else 1)
+    return UNNAMED_STRENGTH * (clear_strength(episode) if episode.worst.is_complete else 1.0)
+
+
+def clear_strength(episode: Episode) -> float:
     belief = max((vote.ladder.belief for vote in episode.votes), default=0.0)
     clear = 1.0 - math.exp(-(episode.worst.clarity + 4.0 * belief) / 2.0)
     known = clear * (1.0 if episode.worst.is_complete else INCOMPLETE)
-    known *= 1.0 if episode.short is None else WITHOUT_USUAL
-    if not suspects:
-        return UNNAMED_STRENGTH * (known if episode.worst.is_complete else 1.0)
-    share = min(1.0, suspects[0].share)
-    is_tied = len(suspects) > 1 and LEAD * suspects[1].share >= share
-    return known * (share if is_tied else 0.5 + 0.5 * share)
+    return known * (1.0 if episode.short is None else WITHOUT_USUAL)
 
 
 def victims_of(fabric: Fabric, slow: Sequence[str], culprit: Culprit) -> tuple[Culprit, ...]:
@@ -522,6 +538,8 @@ def evidence_of(
     if smooth is not None and smooth.is_clear and ports.culprit(smooth.row) == culprit:
         found.append(smooth_evidence(fabric.window, episode, smooth))
     found += storage_at(fabric.window, culprit, episode.since_ns, episode.last_ns)
+    if culprit == Culprit() and episode.short is None:
+        found += together_evidence(fabric.job, episode.worst)
     return tuple(found)
 
 
@@ -535,7 +553,7 @@ def transfer_evidence(job: JobWindow, episode: Episode) -> Evidence:
         else "all the time: no other time is known to compare it with"
     )
     return Evidence(
-        metric="collective_transfer",
+        metric=TRANSFER,
         text=f"{took}, {other}.",
         value=worst.slow_ns / NS,
         baseline=worst.usual_ns / NS if has_usual else None,
@@ -654,7 +672,7 @@ def ruled_out_of(job: JobWindow, episode: Episode) -> tuple[RuledOut, ...]:
             "cannot move exits further apart than entries."
         )
         return (RuledOut(what=str(Cause.STRAGGLER), why=why),)
-    late_ns = own_lateness(job, episode)
+    late_ns = latest_own_ns(job, episode.since_ns, episode.last_ns)
     if late_ns is None:
         why = (
             "Only the time after the last rank had come is counted; "
@@ -670,18 +688,3 @@ def ruled_out_of(job: JobWindow, episode: Episode) -> tuple[RuledOut, ...]:
     else:
         return ()
     return (RuledOut(what=str(Cause.STRAGGLER), why=why),)
-
-
-def own_lateness(job: JobWindow, episode: Episode) -> float | None:
-    """How late the latest rank is through its own doing in a step of the episode, in nanoseconds.
-
-    By medians over its steps; None where too few are known. Ranks that come late only because they
-    left late do not count (`alerts.signals.gaps`).
-    """
-    own = own_time(job)
-    if own is None:
-        return None
-    inside = (own.start_ns < episode.last_ns) & (own.end_ns > episode.since_ns)
-    excess = own.excess_ns[:, inside]
-    excess = excess[np.isfinite(excess).sum(axis=1) >= STEPS_MIN]
-    return max(0.0, float(np.nanmedian(excess, axis=1).max())) if len(excess) else None

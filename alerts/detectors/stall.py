@@ -24,6 +24,7 @@ import numpy as np
 
 from alerts.finding import Finding
 from alerts.signals.pipelines import job_ranks
+from alerts.signals.transfer import TRANSFER
 from alerts.window.columns import Ints, Operations, Records
 from alerts.window.model import JobWindow, Window
 from alerts.window.split import distinct, medians
@@ -152,7 +153,7 @@ def to_finding(job: JobWindow, row: int, usual_ns: int) -> Finding:
         communicators=(operations.communicators[operations.communicator[row]],),
         evidence=(
             Evidence(
-                metric="collective_transfer", text=text, value=seconds, unit="seconds",
+                metric=TRANSFER, text=text, value=seconds, unit="seconds",
                 baseline=usual, from_ns=since, to_ns=last, samples=ranks,
                 labels=labels_of(job, row),
             ),

@@ -1,10 +1,16 @@
-"""Two jobs whose bytes meet on one cable between switches. Pure.
+"""Bytes of others on the cables of a job that looks slow between switches. Pure.
 
-Each has a fair way for itself and is slow only while the other sends too: by itself each looks
-like a job with a slow NIC, the one whose flow the hash has put there. Time separates the two cases.
-Where two flows share a cable each gets a half, so an operation takes longer by half of the time in
-which the other sends; a slow NIC is slow at any time. So the time that both send, halved, is
-compared with the excess time of operations: it must rise and fall with it, and be about as much.
+*Two jobs whose bytes meet on one cable.* Each has a fair way for itself and is slow only while the
+other sends too: by itself each looks like a job with a slow NIC, the one whose flow the hash has
+put there. Time separates the two cases. Where two flows share a cable each gets a half, so an
+operation takes longer by half of the time in which the other sends; a slow NIC is slow at any time.
+So the time that both send, halved, is compared with the excess time of operations: it must rise and
+fall with it, and be about as much.
+
+*Steady bytes of no job:* a checkpoint that another job loads, a restore. They have no rhythm, but
+ports count them: a switch that seems slow, and carries on the job's way so many more bytes than
+before as the job lost of the line, is not slow. Which of equal ways a flow takes is not known, and
+then no port is named.
 """
 
 from __future__ import annotations
@@ -16,13 +22,16 @@ import numpy as np
 
 from alerts.detectors.congestion import OTHERS_MOST, beside, carries, nic_load
 from alerts.finding import Finding
-from alerts.signals.ports import Span, called, faces_switch, load, mean, percent, scaled
-from alerts.signals.transfer import kinds_of, shown_size
+from alerts.judge.places import is_same
+from alerts.signals.ports import Span, called, faces_switch, load, mean, means, percent, scaled
+from alerts.signals.step_times import is_worth_telling
+from alerts.signals.storage_traffic import whole_cells
+from alerts.signals.transfer import kinds_of, shown_size, slower_by
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Ports, Window
 from collector.contract.figures import duration
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Evidence, Reason
+from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 FLOWS_LEAST = 1.5
 """NICs' worth of bytes on the shared cable: a cable with one flow is not shared."""
@@ -41,6 +50,13 @@ OPERATIONS_LEAST = 8
 COST_LEAST = 0.01
 """Of the time of a job, that sharing must cost it: two healthy jobs that meet now and then behind
 their computing are everyday's chance."""
+OTHERS_TOOK = 0.5
+"""Of what transfers lost of the line, that ports on the way must carry more than before: who is
+marked gives way by more than what it meets. A tenth of the line made them 1.16 times as long."""
+SURELY_CROSSED = 0.5
+"""Share of an edge's bytes over a port, from which on it is on their way, and not one of many."""
+CABLES_SHOWN = 3
+STEADY_STRENGTH = 0.6
 PAIRS_MAX = 512
 """Pairs of communicators that are compared: those on the fullest cables first."""
 
@@ -76,8 +92,78 @@ def shared_cable(window: Window, job: JobWindow, symptom: Finding) -> Finding | 
     return to_finding(window, job, symptom, best, span)
 
 
-def is_harmless(symptom: Finding) -> bool:
-    """Whether sharing a cable costs the job nothing, so that no operator has to act."""
+def passed_by_others(window: Window, job: JobWindow, symptom: Finding) -> Finding | None:
+    """Congestion by bytes of no job on the way through a switch that seems slow, if it is that.
+
+    Where ways are equal, no part is named. None: the switch carries no more than before, or too
+    little more, or nothing is known of before.
+    """
+    ports, span, accused = window.ports, span_of(window.ports, symptom), symptom.culprit
+    ratio = slower_by(symptom.evidence)
+    if job.paths is None or span is None or accused.host or not accused.switch or not ratio:
+        return None
+    crossed = crossed_ports(window, job, symptom)
+    rows = sorted(crossed)
+    before, cells = slice(0, max(0, span.first - 1)), whole_cells(span).cells
+    share = load(ports)[rows]
+    usual, now = (means(share[:, part]) for part in (before, cells))
+    lost = 1.0 - 1.0 / ratio
+    # What is not known is neither more nor less.
+    fuller = [
+        place
+        for place in np.argsort(usual - now)
+        if now[place] - usual[place] >= OTHERS_TOOK * lost
+    ]
+    if not fuller:
+        return None
+    words = "{name} carries {{0}} of its line, {before} before: bytes of others on the way"
+    shown: list[Evidence] = []
+    for place in fuller[:CABLES_SHOWN]:
+        name, least = called(ports, rows[place]), float(usual[place])
+        told = words.format(name=name, before=percent(least))
+        shown += carries(window, rows[place], span, told, least)
+    first = rows[fuller[0]]
+    return Finding(
+        detector="sharing",
+        cause=Cause.CONGESTION,
+        culprit=ports.culprit(first) if crossed[first] >= SURELY_CROSSED else Culprit(),
+        strength=STEADY_STRENGTH,
+        since_ns=symptom.since_ns,
+        until_ns=symptom.until_ns,
+        last_ns=symptom.last_ns,
+        reason=Reason.NEIGHBOUR,
+        victims=(accused,),
+        evidence=tuple(shown),
+    )
+
+
+def crossed_ports(window: Window, job: JobWindow, symptom: Finding) -> dict[int, float]:
+    """Ports of the accused switch or cable to other switches that the slow rings may cross.
+
+    With the largest share of an edge's bytes over each.
+    """
+    paths, ports = job.paths, window.ports
+    found: dict[int, float] = {}
+    if paths is None:
+        return found
+    inner = ports.is_switch & faces_switch(ports)
+    for edge, name in enumerate(paths.communicator):
+        if name not in symptom.communicators:
+            continue
+        way = slice(int(paths.start[edge]), int(paths.start[edge + 1]))
+        for row, share in zip(paths.port[way].tolist(), paths.share[way].tolist(), strict=True):
+            if row in found or (inner[row] and is_same(ports, ports.culprit(row), symptom.culprit)):
+                found[row] = max(found.get(row, 0.0), share)
+    return found
+
+
+def is_harmless(job: JobWindow, symptom: Finding, *, is_named: bool = True) -> bool:
+    """Whether sharing a cable costs the job too little for an operator to act.
+
+    Where no cable can be named there is little to do: only a job that is plainly slower counts.
+    """
+    if not is_named:
+        return not is_worth_telling(job, symptom.since_ns, symptom.last_ns)
     return symptom.cost is not None and symptom.cost.lost_share < COST_LEAST
 
 

@@ -26,7 +26,7 @@ from alerts.judge.confidence import confidence
 from alerts.judge.kernel_words import kernel_words
 from alerts.judge.places import Surroundings, feeds, is_same, port_row, with_all_names
 from alerts.judge.ruled_out import ruled_out
-from alerts.judge.sharing import is_harmless, shared_cable
+from alerts.judge.sharing import is_harmless, passed_by_others, shared_cable
 from alerts.judge.undecided import undecided_of
 from alerts.judge.words import action, summary
 from alerts.window.model import JobWindow, Window
@@ -168,11 +168,7 @@ def network_cases(
         ]
         guilty = [(score, one) for score, one in scored if score > 0]
         if not guilty:
-            shared = shared_cable(window, around[symptom.job].job, symptom)
-            if shared is not None and is_harmless(symptom):
-                continue
-            root = symptom if shared is None else shared
-            bare.append(Case(root=root, culprit=root.culprit, symptoms=[symptom]))
+            bare += bare_cases(window, around[symptom.job].job, symptom)
             continue
         _, root = max(guilty, key=lambda each: (each[0], each[1].strength, repr(each[1].culprit)))
         case = cases.setdefault(id(root), Case(root=root, culprit=root.culprit))
@@ -183,6 +179,19 @@ def network_cases(
         if id(one) not in cases and id(one) not in explained and is_felt(window, one, around):
             cases[id(one)] = Case(root=one, culprit=one.culprit)
     return [*cases.values(), *bare]
+
+
+def bare_cases(window: Window, job: JobWindow, symptom: Finding) -> list[Case]:
+    """A slow transfer that no port's finding explains, or what else the job's bytes meet."""
+    root = shared_cable(window, job, symptom) or passed_by_others(window, job, symptom)
+    if root is None:
+        return [Case(root=symptom, culprit=symptom.culprit, symptoms=[symptom])]
+    if is_harmless(job, symptom, is_named=names_somebody(root.culprit)):
+        return []
+    if not names_somebody(root.culprit):
+        # Whom the job's times accused is as well as the ways beside it.
+        symptom = msgspec.structs.replace(symptom, suspects=())
+    return [Case(root=root, culprit=root.culprit, symptoms=[symptom])]
 
 
 def blame(window: Window, finding: Finding, symptom: Finding, around: Surroundings) -> float:

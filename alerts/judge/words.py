@@ -11,7 +11,8 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-from collector.contract.cause_facts import Family
+from alerts.signals.transfer import slower_by
+from collector.contract.cause_facts import Family, Layer
 from collector.contract.causes import by_reason
 from collector.contract.figures import duration, share, shown
 from collector.contract.measurement import undecided_words
@@ -128,9 +129,13 @@ def action(verdict: Verdict) -> str:
         if verdict.undecided is not None:
             asked = verdict.undecided.text
         return f"{asked.removesuffix('.')}: {few}."
-    if verdict.undecided is not None and len(verdict.undecided.suspects) >= SEVERAL:
-        return f"Change nothing yet: {undecided_words(verdict.undecided)}"
     facts = verdict.cause.facts
+    is_unnamed = verdict.culprit == Culprit(job=verdict.culprit.job)
+    is_anywhere = is_unnamed and facts.layer is Layer.NETWORK
+    if verdict.undecided is not None and (
+        is_anywhere or len(verdict.undecided.suspects) >= SEVERAL
+    ):
+        return f"Change nothing yet: {undecided_words(verdict.undecided)}"
     keeps_own = by_reason(verdict.cause, verdict.reason).keeps_action
     text = ("" if keeps_own else verdict.reason.facts.action) or facts.action
     culprit = verdict.culprit
@@ -304,12 +309,10 @@ def is_said(verdict: Verdict) -> bool:
 
 
 def slower(verdict: Verdict) -> str:
-    for each in verdict.evidence:
-        if each.metric == "collective_transfer" and each.baseline and each.baseline > 0:
-            ratio = each.value / each.baseline
-            if math.isfinite(ratio) and ratio >= CHANGE_SAID_MIN:
-                return f"transfers take {times(ratio)} as long as usual"
-    return ""
+    ratio = slower_by(verdict.evidence)
+    if ratio is None or not math.isfinite(ratio) or ratio < CHANGE_SAID_MIN:
+        return ""
+    return f"transfers take {times(ratio)} as long as usual"
 
 
 def cost(costs: Sequence[Cost]) -> str:

@@ -47,6 +47,8 @@ CELLS_MAX = 20_000_000
 SPAN_NS_MAX = 86_400 * 1_000_000_000
 """A record that is further than a day from the others has a wrong time. Ten thousand ranks times so
 many nanoseconds still fit into a number."""
+STEPS_MIN = 3
+"""Steps of a time before a rank's own lateness in them says anything."""
 KEPT = "own_time"
 """Where a job keeps its table, like any cached property: several detectors look at it."""
 LOST_FACTOR = 2
@@ -123,6 +125,21 @@ def own_time(job: JobWindow) -> OwnTime | None:
     if KEPT not in kept:
         kept[KEPT] = make_own_time(job)
     return kept[KEPT]
+
+
+def latest_own_ns(job: JobWindow, since_ns: int, last_ns: int) -> float | None:
+    """How late the latest rank is through its own doing in a step of this time, in nanoseconds.
+
+    By medians over its steps; None where too few are known. Ranks that come late only because they
+    left late do not count.
+    """
+    own = own_time(job)
+    if own is None:
+        return None
+    inside = (own.start_ns < last_ns) & (own.end_ns > since_ns)
+    excess = own.excess_ns[:, inside]
+    excess = excess[np.isfinite(excess).sum(axis=1) >= STEPS_MIN]
+    return max(0.0, float(np.nanmedian(excess, axis=1).max())) if len(excess) else None
 
 
 def make_own_time(job: JobWindow) -> OwnTime | None:

@@ -15,6 +15,13 @@ STEPS_MIN = 3
 STEPS_BESIDE = 20
 """Steps on each side of a slow time that say what is usual."""
 
+TOLD_SECONDS = 60.0
+TOLD_SHARE = 0.1
+"""How long a job must be slow, and by which share of its steps at least, before it is said that it
+is where no part can be named: nobody can act on a moment, or on little, without a name."""
+TOLD_OUTSIDE = 0.5
+"""Of what steps are longer, that may lie outside of transfers."""
+
 
 class StepTimes(msgspec.Struct, frozen=True):
     """Medians, in seconds."""
@@ -72,3 +79,17 @@ def cost_by_steps(job: JobWindow, since_ns: int, last_ns: int, lost_s: float) ->
         lost_share=lost_s / lasted,
         gpu_hours=lost_s * job.size / 3600,
     )
+
+
+def is_worth_telling(job: JobWindow, since_ns: int, last_ns: int) -> bool:
+    """Whether people must hear that a job is slow by its transfers, though none is to be blamed.
+
+    Not where ranks compute longer or wait for each other: transfers that take longer beside that
+    may be its effect, as with longer sequences.
+    """
+    times = step_times(job, since_ns, last_ns)
+    if times is None or (last_ns - since_ns) / NS < TOLD_SECONDS:
+        return False
+    more = times.slow - times.usual
+    outside = times.slow_outside - times.usual_outside
+    return more >= TOLD_SHARE * times.usual and outside <= TOLD_OUTSIDE * more

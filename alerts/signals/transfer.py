@@ -12,7 +12,7 @@ slow when nearly all of it is above nearly all of the rest: its 20th percentile 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -21,8 +21,13 @@ from alerts.window.columns import Flags, Floats, Ints, Operations
 from alerts.window.model import JobWindow, Kind, Past
 from alerts.window.split import distinct, starts_of
 from alerts.window.statistics import runs, spread
+from collector.contract.figures import duration
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
+from collector.contract.verdict import Evidence
 
+TRANSFER = "collective_transfer"
+"""The name of evidence on how long operations take after their last rank has come."""
 SIZE_BYTES_MIN = 64 << 10
 """Smaller operations are bound by latency, not by a link: at 400 Gb/s this is a microsecond."""
 RATIO_MIN = 1.15
@@ -67,6 +72,9 @@ PAST_OPERATIONS_MIN = 10
 """A past of fewer is no past."""
 PAST_RATIO = 1.3
 """Against the long past, whose scatter is not known, more is asked for."""
+TOGETHER_SHARE = 0.2
+"""Of what operations take too long, within which ranks leave together: behind one slow edge of a
+ring they leave a step apart from each other, the first and the last by nearly half of it."""
 COMPLETE_SHARE = 1 / 3
 """Where so many of a kind's operations have all their ranks, only those are looked at: without the
 last rank's record the wait for it looks like transfer."""
@@ -155,6 +163,40 @@ def shown_size(size_bytes: int) -> str:
         if size_bytes >= factor:
             return f"{size_bytes / factor:.4g} {unit}"
     return f"{size_bytes} bytes"
+
+
+def slower_by(evidence: Iterable[Evidence]) -> float | None:
+    """How many times as long as usual transfers take; None where no usual time is known."""
+    for one in evidence:
+        if one.metric == TRANSFER and one.baseline is not None and one.value > one.baseline > 0:
+            return one.value / one.baseline
+    return None
+
+
+def together_evidence(job: JobWindow, stretch: Stretch) -> list[Evidence]:
+    """That all ranks leave the slow operations at once, if they do: then none can be told by it."""
+    rows, operations = stretch.slow, job.operations
+    apart_ns = float(np.median(operations.last_exit_ns[rows] - operations.first_exit_ns[rows]))
+    if apart_ns > TOGETHER_SHARE * stretch.excess_ns:
+        return []
+    text = (
+        f"All ranks leave within {duration(apart_ns / NS)} of each other, though it takes "
+        f"{duration(stretch.excess_ns / NS)} longer: as in trees, and where switches add up, all "
+        "wait for the slowest part alike, and times accuse none."
+    )
+    return [
+        Evidence(
+            metric="exit_spread",
+            text=text,
+            value=apart_ns / NS,
+            baseline=stretch.excess_ns / NS,
+            unit="seconds",
+            from_ns=stretch.since_ns,
+            to_ns=stretch.last_ns,
+            labels={"job": job.job, "communicator": stretch.communicator},
+            samples=len(rows),
+        )
+    ]
 
 
 def own_past(past: Mapping[Kind, Past]) -> dict[Kind, Past]:

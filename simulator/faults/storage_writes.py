@@ -27,7 +27,7 @@ class StorageWrites(NeighbourFault):
         load, line = between(LOADS, strength), world.topology.speed.bits_per_second
         for peer in place.peers:
             world.background.append(Background(place.nic, peer, load * line / len(place.peers)))
-        world.host_storage_written_bytes_per_second[place.host] = load * line / BITS_PER_BYTE
+        world.nic_storage_written_bytes_per_second[place.nic] = load * line / BITS_PER_BYTE
         return FOREVER
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:

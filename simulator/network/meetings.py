@@ -27,7 +27,8 @@ def find_meetings(
 ) -> tuple[Meeting, ...]:
     """Links between switches that flows of these patterns feed more than they carry.
 
-    Traffic of no job does not count: it is a neighbour's, and no chance.
+    Traffic of no job counts beside a flow of one: that a neighbour sends is a fault, and that its
+    bytes lie on this cable is chance. Among itself it slows no job.
     """
     topology = world.topology
     is_inner = feeding.congested >= topology.first_fabric_link
@@ -43,9 +44,10 @@ def find_meetings(
         feeding.congested[is_inner].tolist(), feeding.excess[is_inner].tolist(), strict=True
     ):
         flows = uses.flow[uses.links[uses.link] == link]
-        flows = flows[(flows < len(owner)) & (feeding.wire_bps[flows] > 0)]
-        if len(flows) >= FLOWS_LEAST and has_idle_neighbour(world, link, load):
-            own = tuple(patterns[place] for place in np.unique(owner[flows]).tolist())
+        flows = flows[feeding.wire_bps[flows] > 0]
+        of_jobs = flows[flows < len(owner)]
+        if len(of_jobs) and len(flows) >= FLOWS_LEAST and has_idle_neighbour(world, link, load):
+            own = tuple(patterns[place] for place in np.unique(owner[of_jobs]).tolist())
             found.append(Meeting(link, own, excess))
     return tuple(found)
 

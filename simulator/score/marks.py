@@ -1,7 +1,8 @@
 """The marks: the verdicts of a run, compared with its truths. Pure; no store, no clock.
 
 A run has truths (what was injected) and sayings (verdicts, each with its first time).
-Benign things have truths too, without a right cause: any verdict on them is wrong.
+Benign things have truths too, without a right cause: any verdict on them is wrong. A verdict that
+names nobody while a fault acts is neither right nor wrong: it says that it does not know.
 """
 
 from __future__ import annotations
@@ -193,9 +194,25 @@ def is_true(saying: Saying, run: Run) -> bool:
     return is_injected(saying, run) or is_by_chance(saying, run)
 
 
+def is_of_nobody(saying: Saying, run: Run) -> bool:
+    """Whether it says, while a fault acts, that a job suffers and not from what.
+
+    It is not right, as no part is named, and not false, as none is accused. In peace it is false.
+    """
+    culprit = saying.verdict.culprit
+    return culprit == Culprit(job=culprit.job) and any(
+        is_about(saying, truth) for truth in run.truths if truth.causes
+    )
+
+
 def false_sayings(run: Run) -> list[Saying]:
     """Verdicts of a run that are right for no truth of it, and for nothing that chance did."""
-    return [saying for saying in run.sayings if not is_true(saying, run)]
+    return [saying for saying in accusing(run) if not is_true(saying, run)]
+
+
+def accusing(run: Run) -> list[Saying]:
+    """The verdicts that are right or false: all but those of nobody."""
+    return [saying for saying in run.sayings if not is_of_nobody(saying, run)]
 
 
 def is_benign(run: Run) -> bool:
@@ -248,7 +265,9 @@ def mark(runs: Sequence[Run]) -> Marks:
 def mark_sureness(runs: Sequence[Run]) -> list[Sureness]:
     """How often verdicts of each confidence were right; ranges without verdicts are left out."""
     sayings = [
-        (saying.verdict.confidence, is_true(saying, run)) for run in runs for saying in run.sayings
+        (saying.verdict.confidence, is_true(saying, run))
+        for run in runs
+        for saying in accusing(run)
     ]
     rows = []
     for low, high in pairwise(CONFIDENCES):

@@ -59,6 +59,8 @@ class Knobs:
     # Per NIC.
     nic_send_share: Floats
     """Of line rate that the NIC can send: firmware, a hot chip."""
+    nic_storage_written_bytes_per_second: Floats
+    """That its host wants to write to the file server through it: a checkpoint."""
     nic_receive_share: Floats
     """Of line rate that the NIC can write to memory: below 1 it must pause its sender."""
     nic_pcie_share: Floats
@@ -99,8 +101,6 @@ class Knobs:
     """That the shared file server takes to answer a read of this host."""
     host_storage_bytes_per_second: Floats
     """That this host reads from it beside its batches: a checkpoint."""
-    host_storage_written_bytes_per_second: Floats
-    """That this host writes to it: a checkpoint."""
     host_is_down: Bools
     """Rebooting: it does not answer, and its counters restart at zero afterwards."""
     host_agent_is_dead: Bools
@@ -161,6 +161,7 @@ class World(Knobs):
         self.link_raw_ber = self._raw_ber.copy()
         self.link_loss = np.zeros(links)
         self.nic_send_share = np.ones(nics)
+        self.nic_storage_written_bytes_per_second = np.zeros(nics)
         self.nic_receive_share = np.ones(nics)
         self.nic_pcie_share = np.ones(nics)
         self.nic_pfc_ok = np.ones(nics, dtype=np.bool_)
@@ -179,7 +180,6 @@ class World(Knobs):
         self.host_loader_seconds = np.zeros(hosts)
         self.host_storage_seconds = np.full(hosts, STORAGE_SECONDS)
         self.host_storage_bytes_per_second = np.zeros(hosts)
-        self.host_storage_written_bytes_per_second = np.zeros(hosts)
         self.host_is_down = np.zeros(hosts, dtype=np.bool_)
         self.host_agent_is_dead = np.zeros(hosts, dtype=np.bool_)
         self.host_telemetry_loss = np.zeros(hosts)

@@ -27,6 +27,7 @@ from simulator.score.accuracy.trials import (
     Played,
     Trial,
     before,
+    beside,
     ladder,
     several,
 )
@@ -102,6 +103,7 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
     trials = [
         *ladder(seeds, arguments.trial_hosts),
         *several(extra),
+        *beside(seeds),
         *all_shapes(seeds[:1]),
         *before(seeds, arguments.trial_hosts),
     ]

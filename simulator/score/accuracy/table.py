@@ -14,7 +14,7 @@ from simulator.scenario import START_UNIX_NS
 from simulator.score.accuracy.peace import Watched
 from simulator.score.accuracy.shapes import FAULTS, SHAPE, SHAPES, SIGHT, SIGHTS
 from simulator.score.accuracy.trials import BEFORE, Played
-from simulator.score.marks import Result, Run, false_sayings, is_by_chance, is_true, judge
+from simulator.score.marks import Result, Run, accusing, false_sayings, is_by_chance, is_true, judge
 from simulator.score.report import percent, seconds
 
 COSTS = ((0.0, 0.01), (0.01, 0.03), (0.03, 0.1), (0.1, 0.3), (0.3, math.inf))
@@ -166,7 +166,7 @@ def reliability(
     said = [
         (saying.verdict.confidence, is_true(saying, run))
         for run in (*(one.run for one in trials), *(one.run for one in peace))
-        for saying in run.sayings
+        for saying in accusing(run)
     ]
     lines = ["| said with | verdicts | mean | right |", "|---|---:|---:|---|"]
     for low, high in pairwise(CONFIDENCES):

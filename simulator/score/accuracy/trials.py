@@ -14,7 +14,7 @@ from collector.contract.errors import FabricscopeError, SettingsError
 from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.faults import before_jobs, discover
-from simulator.faults.model import Cluster, Fault, Injection
+from simulator.faults.model import Cluster, Fault, Injection, Place
 from simulator.jobs.model import JobSpec
 from simulator.scenario import START_UNIX_NS, Scenario
 from simulator.score.accuracy.costs import StepCosts
@@ -52,6 +52,8 @@ APART_SECONDS = (15.0, 45.0)
 RECOVERY_SECONDS = (2.0, 20.0)
 """After the end of a fault in which the next one begins."""
 TOGETHER_SECONDS = 3.0
+BESIDE = "beside"
+"""The kind of trials whose faults are all at one NIC: a slow one whose host writes a checkpoint."""
 BEFORE = "before"
 """The kind of trials in which a fault strikes where no job runs, and agents probe each other."""
 PLACES_TRIED = 50
@@ -72,7 +74,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """What determines a trial."""
 
     kind: str
-    """`ladder`, `together`, `overlapping`, `recovery`, `shape`, `sight` or `before`."""
+    """`ladder`, `together`, `overlapping`, `recovery`, `beside`, `shape`, `sight` or `before`."""
     faults: tuple[str, ...]
     seed: int
     hosts: int = HOSTS_SMALL
@@ -140,6 +142,16 @@ def several(
     return found
 
 
+def beside(seeds: Sequence[int]) -> list[Trial]:
+    """A slow NIC over which its host writes a checkpoint, either one first."""
+    both = ("slow_nic", "storage_writes")
+    return [
+        Trial(kind=BESIDE, faults=faults, seed=seed)
+        for seed in seeds
+        for faults in (both, both[::-1])
+    ]
+
+
 def before(seeds: Sequence[int], hosts: int = HOSTS_SMALL) -> list[Trial]:
     """What probes have to find alone."""
     return [
@@ -183,24 +195,37 @@ def draw_injections(
         strength = trial.strength
         if strength is None:
             strength = float(random.uniform(*fault.strengths))
-        place = fault.choose(cluster, random)
-        for _ in range(PLACES_TRIED):
-            if not any(shares_culprit(fault, place, other, cluster) for other in found):
-                break
-            place = fault.choose(cluster, random)
-        else:
-            raise SettingsError(f"{trial.name}: its faults are all at one place")
+        place = choose_place(trial, fault, cluster, found, random)
         end_s = start_s + FAULT_SECONDS
         found.append(
             Injection(fault=fault, place=place, start_s=start_s, end_s=end_s, strength=strength)
         )
         if trial.kind == "together":
             start_s = found[0].start_s + float(random.uniform(0.0, TOGETHER_SECONDS))
-        elif trial.kind == "overlapping":
+        elif trial.kind in ("overlapping", BESIDE):
             start_s += float(random.uniform(*APART_SECONDS))
         else:
             start_s = end_s + float(random.uniform(*RECOVERY_SECONDS))
     return found
+
+
+def choose_place(
+    trial: Trial,
+    fault: Fault,
+    cluster: Cluster,
+    found: Sequence[Injection],
+    random: np.random.Generator,
+) -> Place:
+    if trial.kind == BESIDE:
+        # A place with senders does for all faults of NICs.
+        known = discover()
+        places = [known[name].choose(cluster, random) for name in trial.faults]
+        return found[0].place if found else max(places, key=lambda one: len(one.peers))
+    for _ in range(PLACES_TRIED):
+        place = fault.choose(cluster, random)
+        if not any(shares_culprit(fault, place, other, cluster) for other in found):
+            return place
+    raise SettingsError(f"{trial.name}: its faults are all at one place")
 
 
 def shares_culprit(fault: Fault, place: object, other: Injection, cluster: Cluster) -> bool:

@@ -7,10 +7,11 @@ import pytest
 from alerts.finding import Finding, Suspect
 from alerts.judge.sharing import shared_cable
 from alerts.judge.verdict import judge
-from alerts.window.columns import Operations
+from alerts.signals.transfer import TRANSFER
+from alerts.window.columns import Operations, Step
 from alerts.window.model import JobWindow, Window
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Cost, Culprit, Reason
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason
 from tests.worlds.small_fabric import LINE, SmallFabric, host, leaf_port
 
 ALONE_S = 0.4
@@ -196,3 +197,119 @@ def test_ways_that_are_not_known_accuse_no_cable() -> None:
     window = two_jobs(MEETING)
     job = msgspec.structs.replace(window.jobs[0], paths=None)
     assert shared_cable(window, job, symptom_of(window, job, 1.0)) is None
+
+
+# Steady bytes of no job --------------------------------------------------------------------------
+
+
+LEAF = Culprit(switch="leaf-0")
+
+
+def steps_between(from_ns: int, to_ns: int, seconds: float) -> list[Step]:
+    """Steps of this length, of which half a second is computing."""
+    starts = np.arange(from_ns, to_ns, round(seconds * NS)).tolist()
+    return [
+        Step(
+            number=number, start_ns=start, end_ns=start + round(seconds * NS), ranks=6,
+            compute_ns=NS // 2, wait_ns=0, transfer_ns=0, last_rank=None,
+        )
+        for number, start in enumerate(starts)
+    ]  # fmt: skip
+
+
+def beside_steady_bytes(
+    more: float,
+    *,
+    ratio: float = 1.25,
+    step_seconds: float = 1.2,
+    accused: Culprit = LEAF,
+    surely: bool = False,
+) -> tuple[Window, Finding]:
+    """A ring whose transfers through leaf-0 take longer since the middle of the window.
+
+    Since then leaf-0's port 7 carries ``more`` of its line; ``surely``: all of the ring's bytes go
+    by it.
+    """
+    fabric = SmallFabric()
+    for port, end in (("5", ("spine-0", "1")), ("6", ("spine-0", "2")), ("8", ("spine-1", "2"))):
+        fabric.carry(("leaf-0", port), end, 0.1 * LINE / 8, slice(None))
+    fabric.carry(("leaf-0", "7"), ("spine-1", "1"), 0.1 * LINE / 8, slice(None))
+    middle = fabric.grid.cells // 2
+    fabric.carry(("leaf-0", "7"), ("spine-1", "1"), (0.1 + more) * LINE / 8, slice(middle, None))
+    window = fabric.window()
+    (job,) = window.jobs
+    half_ns = window.from_ns + (window.to_ns - window.from_ns) // 2
+    job = msgspec.structs.replace(
+        job,
+        steps=[
+            *steps_between(window.from_ns, half_ns, 1.0),
+            *steps_between(half_ns, window.to_ns + 5 * NS, step_seconds),
+        ],
+    )
+    window = msgspec.structs.replace(window, jobs=[job])
+    if surely and job.paths is not None:
+        row = window.ports.row_of["leaf-0", "leaf-0", "7"]
+        share = np.where(job.paths.port == row, 1.0, job.paths.share)
+        paths = msgspec.structs.replace(job.paths, share=share)
+        job = msgspec.structs.replace(job, paths=paths)
+        window = msgspec.structs.replace(window, jobs=[job])
+    symptom = msgspec.structs.replace(
+        symptom_of(window, job, 0.5),
+        culprit=accused,
+        suspects=(Suspect(culprit=accused, share=0.6),),
+        evidence=(
+            Evidence(metric=TRANSFER, text="", value=0.1 * ratio, baseline=0.1, unit="seconds"),
+        ),
+        cost=Cost(
+            job="ring",
+            lost_seconds=60.0 * (1.0 - 1.0 / step_seconds),
+            step_seconds=step_seconds,
+            step_seconds_without=1.0,
+            lost_share=1.0 - 1.0 / step_seconds,
+            gpu_hours=1.0,
+        ),
+    )
+    return window, symptom
+
+
+@pytest.mark.parametrize(
+    ("more", "ratio", "accuses"),
+    [
+        (0.1, 1.16, False),  # as a checkpoint of another job's host did to leaf-0
+        (0.2, 1.25, False),
+        (0.05, 1.25, True),  # a quarter of what the ring lost
+        (0.2, 3.0, True),
+        (0.0, 1.25, True),
+    ],
+)
+def test_a_switch_is_not_slow_for_what_bytes_of_others_take(
+    more: float, ratio: float, *, accuses: bool
+) -> None:
+    window, symptom = beside_steady_bytes(more, ratio=ratio)
+    (verdict,) = judge(window, [symptom])
+    assert (verdict.culprit.switch == "leaf-0") is accuses
+    if not accuses:
+        assert (verdict.cause, verdict.reason) == (Cause.CONGESTION, Reason.NEIGHBOUR)
+        assert verdict.culprit == Culprit()
+        assert LEAF in verdict.victims
+        assert verdict.undecided is not None
+        assert verdict.undecided.suspects == ()
+        assert any("leaf-0 port 7 carries" in one.text for one in verdict.evidence)
+
+
+def test_where_a_job_hardly_loses_by_it_nothing_is_said() -> None:
+    """Two rings were 1.16 times as long for what another job's host loaded, and no step was."""
+    window, symptom = beside_steady_bytes(0.2, step_seconds=1.02)
+    assert judge(window, [symptom]) == []
+
+
+def test_the_port_is_named_where_all_bytes_go_by_it() -> None:
+    window, symptom = beside_steady_bytes(0.2, surely=True)
+    (verdict,) = judge(window, [symptom])
+    assert (verdict.cause, verdict.culprit) == (Cause.CONGESTION, UPLINK)
+
+
+def test_a_nic_is_not_excused_by_what_may_pass_beside_its_bytes() -> None:
+    window, symptom = beside_steady_bytes(0.2, accused=NIC)
+    (verdict,) = judge(window, [symptom])
+    assert (verdict.cause, verdict.culprit.host) == (Cause.SLOW_LINK, NIC.host)

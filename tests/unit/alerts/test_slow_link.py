@@ -9,6 +9,8 @@ import pytest
 
 from alerts.detectors.slow_link import detect
 from alerts.finding import Finding
+from alerts.judge.incident import OPEN_CONFIDENCE
+from alerts.judge.verdict import judge
 from alerts.window.columns import Operations, Records, Step
 from alerts.window.model import Grid, Hosts, JobWindow, Past, Paths, Readings, Window
 from alerts.window.split import split
@@ -49,13 +51,16 @@ def test_a_slow_nic_is_named_with_when_and_its_victims() -> None:
     assert found.strength > 0.6
 
 
-def steps_of(lengths: Sequence[float], *, start: float = 0.0) -> list[Step]:
-    """Steps of these lengths in seconds, one after the other."""
+def steps_of(
+    lengths: Sequence[float], *, start: float = 0.0, outside: Sequence[float] = ()
+) -> list[Step]:
+    """Steps of these lengths in seconds, one after the other; ``outside`` of it by computing."""
     edges = START_NS + (np.cumsum([start, *lengths]) * NS).astype(np.int64)
     return [
         Step(
             number=number, start_ns=begin, end_ns=end, ranks=8,
-            compute_ns=0, wait_ns=0, transfer_ns=0, last_rank=None,
+            compute_ns=round(outside[number] * NS) if outside else 0,
+            wait_ns=0, transfer_ns=0, last_rank=None,
         )
         for number, (begin, end) in enumerate(pairwise(edges.tolist()))
     ]  # fmt: skip
@@ -390,6 +395,68 @@ def test_where_all_look_alike_none_is_named(ranks: int) -> None:
     assert found.strength < 0.4
     shares = [one.share for one in found.suspects]
     assert max(shares) < 1.5 * min(shares)
+
+
+@pytest.mark.parametrize(
+    ("slow_s", "longer", "computes", "goes_on", "is_told"),
+    [
+        (70.0, 1.3, 1.0, True, True),
+        (50.0, 1.3, 1.0, True, False),  # a moment
+        (70.0, 1.05, 1.0, True, False),  # little
+        (70.0, 1.3, 1.0, False, False),  # over
+        (70.0, 1.3, 1.5, True, False),  # longer sequences, beside which transfers are slow
+    ],
+)
+def test_people_hear_of_a_job_that_is_slow_for_long_though_none_can_be_named(
+    slow_s: float, longer: float, computes: float, *, goes_on: bool, is_told: bool
+) -> None:
+    everyone = dict.fromkeys(range(8), 0.01)
+    total = 700 if goes_on else 800
+    slow = range(700 - round(slow_s / STEP_SECONDS), 700)
+    before = [STEP_SECONDS] * slow.start
+    after = [STEP_SECONDS] * (total - 700)
+    during = [STEP_SECONDS * longer] * round(len(slow) / longer)
+    job = make_job(
+        [Group(range(8), everyone, slow)],
+        operations=total,
+        steps=steps_of(
+            [*before, *during, *after],
+            outside=[
+                *[0.5 * one for one in before],
+                *[0.5 * STEP_SECONDS * computes for _ in during],
+                *[0.5 * one for one in after],
+            ],
+        ),
+    )
+    (verdict,) = judge(make_window(job))
+    assert verdict.culprit == Culprit()
+    assert (verdict.confidence >= OPEN_CONFIDENCE) is is_told
+    assert verdict.summary.startswith("Bytes move too slowly; over which link is not known: ")
+    assert verdict.action.startswith("Change nothing yet: What would decide: ")
+    assert {"straggler"} <= {one.what for one in verdict.ruled_out}
+
+
+def test_where_ranks_leave_together_it_is_said_that_times_accuse_none() -> None:
+    """Over trees, and where switches add up, no exit leads to the slow part."""
+    job = make_job([Group(range(8))])
+    operations = job.operations
+    slow = np.zeros(len(operations), dtype=np.int64)
+    slow[SLOW.start : SLOW.stop] = round(0.05 * NS)
+    late = msgspec.structs.replace(
+        operations,
+        first_exit_ns=operations.first_exit_ns + slow,
+        last_exit_ns=operations.last_exit_ns + slow,
+    )
+    records = job.records
+    delay = slow[records.sequence]
+    exits = msgspec.structs.replace(
+        records, exit_ns=records.exit_ns + delay, duration_ns=records.duration_ns + delay
+    )
+    found = one_finding(make_window(msgspec.structs.replace(job, operations=late, records=exits)))
+    assert found.culprit == Culprit()
+    assert "exit_spread" in {one.metric for one in found.evidence}
+    ring = one_finding(make_window(make_job([Group(range(8), NIC, SLOW)])))
+    assert "exit_spread" not in {one.metric for one in ring.evidence}
 
 
 # What is known of the past ----------------------------------------------------------------------

@@ -74,6 +74,16 @@ def test_more_names_than_needed_are_right_and_fewer_are_wrong() -> None:
     assert not judge(run(say(112, culprit=other)))[0].is_found
 
 
+def test_a_verdict_that_names_nobody_is_neither_right_nor_wrong_while_a_fault_acts() -> None:
+    unknown = say(150, culprit=Culprit(job="llama"))
+    marks = mark([run(unknown)])
+    assert false_sayings(run(unknown)) == []
+    assert (marks.overall.found, marks.overall.first_right, marks.sureness) == (0, 0, [])
+    assert mark([run(unknown, causes=())]).false_incidents == 1
+    too_late = say(200 + GRACE_NS / NS + 1, culprit=Culprit())
+    assert false_sayings(run(too_late)) == [too_late]
+
+
 def test_a_wrong_first_verdict_costs_the_first_place_and_precision() -> None:
     marks = mark([run(say(110, Cause.STRAGGLER), say(120))])
     assert (marks.overall.found, marks.overall.first_right) == (1, 0)

@@ -12,6 +12,7 @@ from simulator.score.accuracy.trials import (
     HOSTS_MEDIUM,
     HOSTS_SMALL,
     Played,
+    beside,
     ladder,
     make_trial,
 )
@@ -38,6 +39,20 @@ def test_all_shapes_and_sights_meet_all_faults() -> None:
     trials = all_shapes([5])
     assert len({one.name for one in trials}) == len(trials)
     assert len(trials) == (len(SHAPES) + len(SIGHTS)) * len(FAULTS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_nic_beside_a_checkpoint_is_one_nic_with_both(seed: int) -> None:
+    trials = beside([seed])
+    assert [one.faults for one in trials] == [
+        ("slow_nic", "storage_writes"),
+        ("storage_writes", "slow_nic"),
+    ]
+    for trial in trials:
+        first, second = make_trial(trial).injections
+        assert first.place == second.place
+        assert first.place.peers, "the file servers"
+        assert first.start_s < second.start_s < first.end_s
 
 
 def test_a_sample_is_drawn_once_and_grows_by_what_was_not_in_it() -> None:

@@ -5,9 +5,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.faults.ecmp_polarised import FAULT
-from simulator.faults.model import Injection
+from simulator.faults.model import Injection, Place
+from simulator.faults.storage_neighbour import FAULT as NEIGHBOUR
 from simulator.jobs.model import JobSpec
 from simulator.scenario import Collision, Scenario
 from simulator.topology.build import ClusterSpec
@@ -97,6 +99,33 @@ def test_ports_that_one_flow_has_to_itself_are_in_no_record() -> None:
 
 def test_a_job_beside_nobody_meets_no_other() -> None:
     assert all(one.jobs == (RED,) for one in play(Simulation(scenario(4, RED))))
+
+
+def test_bytes_of_others_on_a_job_s_cable_are_a_collision() -> None:
+    """A checkpoint that another host's server sends lies on a cable with one flow of the job."""
+    found = 0
+    for seed in range(6):
+        whole = scenario(seed, RED)
+        simulation = Simulation(whole)
+        lonely = {
+            (switch, port)
+            for (switch, port, _), count in flows_by_job(simulation).items()
+            if count == 1
+        }
+        target = 2 * simulation.topology.nics_per_host
+        peers = tuple(range(simulation.topology.nics_per_host, target))
+        place = Place(host=2, nic=target, peers=peers)
+        simulation.inject(
+            Injection(NEIGHBOUR, place, start_s=FAULT_SECOND, end_s=whole.seconds, strength=1.0)
+        )
+        begin = whole.start_unix_ns + FAULT_SECOND * NS
+        for one in play(simulation):
+            port = one.culprits[0].switch, str(one.culprits[0].switch_port)
+            if port in lonely:
+                found += 1
+                assert one.jobs == (RED,)
+                assert one.start_ns >= begin, "before that the job's flow was alone there"
+    assert found
 
 
 def test_what_a_fault_makes_flows_do_is_no_chance() -> None:

@@ -266,6 +266,19 @@ def test_what_nics_move_their_gpus_move(gpus: int, nics: int) -> None:
     assert (np.diff(by_host, axis=1) >= 0).all()
 
 
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_a_host_writes_no_more_to_its_storage_than_its_nic_sends(share: float) -> None:
+    """Behind a NIC at a quarter of its rate a checkpoint takes longer: no mount counts more."""
+    bench = Bench()
+    wanted = 20e9
+    bench.world.nic_storage_written_bytes_per_second[17] = wanted
+    bench.nic_bytes[0][17] = share * wanted
+    bench.run(10)
+    written = bench.machines.hosts.mount_written_bytes
+    assert written[2] == pytest.approx(share * wanted * 10, rel=0.01)
+    assert written[[0, 1, 3]].sum() == 0
+
+
 # --- hosts -------------------------------------------------------------------------------------
 
 
