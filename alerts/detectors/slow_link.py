@@ -57,6 +57,7 @@ from alerts.signals.edges import (
     crosses_network,
     fabric_of,
     free_receivers,
+    receiver_of,
     suspects_of,
 )
 from alerts.signals.gaps import latest_own_ns
@@ -66,6 +67,7 @@ from alerts.signals.lasting import Lasting, lasting
 from alerts.signals.pipelines import by_messages
 from alerts.signals.smoothness import Smoothest, smoothest
 from alerts.signals.step_times import cost_by_steps, is_worth_telling
+from alerts.signals.storage import READ
 from alerts.signals.storage_traffic import storage_at, what_fills
 from alerts.signals.transfer import (
     MANY,
@@ -126,6 +128,9 @@ SMOOTH_WEIGHT = 1.5
 """How much more likely the smooth one is; never enough to overrule a ladder."""
 VICTIMS_MAX = 32
 UNNAMED_STRENGTH = 0.3
+FILLED_SHARE = 0.6
+"""Of suspicion, of a receiver that is full of what others send: whether the queue stands there, or
+on their way to it, no counter of a NIC tells."""
 TOLD_STRENGTH = 0.35
 """The same where it goes on and the job's own steps show that people must hear of it: just enough
 for an incident, which names nobody and gives way to any verdict on that job that does."""
@@ -389,7 +394,12 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
     if episode.short is None:
         lost_s = episode.worst.excess_ns * len(episode.worst.slow) / NS
         cost = cost_by_steps(job, episode.since_ns, episode.last_ns, lost_s)
-    filled = what_fills(window, culprit, episode.since_ns, episode.last_ns, episode.worst.ratio)
+    when, ratio = (episode.since_ns, episode.last_ns), episode.worst.ratio
+    filled = what_fills(window, culprit, when, ratio)
+    receiver = receiver_of(fabric, episode.votes) if filled is None else None
+    if receiver is not None and (into := what_fills(window, receiver, when, ratio, READ)):
+        filled, culprit, is_named = into, receiver, True
+        suspects = [Suspect(culprit=receiver, share=FILLED_SHARE)]
     return Finding(
         detector="slow_link",
         cause=Cause.SLOW_LINK if filled is None else Cause.CONGESTION,

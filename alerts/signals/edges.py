@@ -261,6 +261,17 @@ def free_receivers(fabric: Fabric, votes: Sequence[Vote], rows: Collection[int])
     return {number for number in targets - sources if fabric.nics[number].row in rows}
 
 
+def receiver_of(fabric: Fabric, votes: Sequence[Vote]) -> Culprit | None:
+    """The NIC that the slowest edge of all leads to; None where no ladder shows one clearly."""
+    clearest = max(votes, key=lambda vote: vote.weight * vote.ladder.belief, default=None)
+    if clearest is None or clearest.ladder.belief < CLEAR_BELIEF:
+        return None
+    target = int(clearest.ladder.target[int(np.argmax(clearest.ladder.share))])
+    place = fabric.job.rank_of(clearest.communicator, target)
+    number = fabric.nic_of_rank.get(place.rank, -1) if place is not None else -1
+    return fabric.nics[number].culprit if number >= 0 else None
+
+
 def explained_by(fabric: Fabric, vote: Vote) -> dict[Place, float]:
     """How much of a slow communicator's delay each place explains, 0 to 1."""
     ladder = vote.ladder

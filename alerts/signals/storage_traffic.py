@@ -157,16 +157,17 @@ def storage_at(window: Window, nic: Culprit, since_ns: int, last_ns: int) -> lis
 
 
 def what_fills(
-    window: Window, nic: Culprit, since_ns: int, last_ns: int, ratio: float
+    window: Window, nic: Culprit, span_ns: tuple[int, int], ratio: float, kind: str = WRITE
 ) -> Reason | None:
     """Why a NIC that looks slow is full of what no ring sends; None: it is not.
 
-    A ring's NIC sends what it receives. What it sends beyond that is others' doing. It is the
-    host's own storage traffic if that is what the host writes, cell by cell, and the ring lost no
-    more of the line by it: its transfers take ``ratio`` times as long as usual. Where nothing tells
-    what it is, both together must fill the line in one cell: a slow NIC could not send as much.
+    A ring's NIC sends what it receives. What it sends beyond that is others' doing, and with
+    ``kind`` READ what it receives beyond what it sends. It is the host's own storage traffic if
+    that is what the host writes (reads), cell by cell, and the ring lost no more of the line by it:
+    its transfers take ``ratio`` times as long as usual. Where nothing tells what it is, both
+    together must fill the line in one cell: a slow NIC could not send as much.
     """
-    found = place_of(window, nic, since_ns, last_ns)
+    found = place_of(window, nic, *span_ns)
     if found is None:
         return None
     row, span = found
@@ -176,17 +177,18 @@ def what_fills(
     received = values_of(ports, "receive_bytes_total")[row]
     if far >= 0:
         received = np.where(np.isnan(received), carried(ports)[far], received)
-    more, cells = sent - received, span.cells
+    flow, back = (sent, received) if kind == WRITE else (received, sent)
+    more, cells = flow - back, span.cells
     # A ring that had all of its line lost this; one that had less lost less.
     lost = (1.0 - 1.0 / max(ratio, 1.0)) * line
-    written = traffic_of(window, nic.host, span, WRITE)
+    moved = traffic_of(window, nic.host, span, kind)
     covers = more >= max(COVERS * lost, MENTIONED_LEAST * line)
-    is_full = (sent >= FULL_LEAST * line) & (more >= OTHERS_LEAST * line)
+    is_full = (flow >= FULL_LEAST * line) & (more >= OTHERS_LEAST * line)
     fills = (covers | is_full)[cells].any()
-    if fills and written is not None and explains(written, more, whole_cells(span)):
+    if fills and moved is not None and explains(moved, more, whole_cells(span)):
         return Reason.STORAGE_TRAFFIC
     # One cell alone may agree by chance, and is enough not to call the NIC slow.
-    agrees = written is not None and is_alike(written.values, more)[span.last] and covers[span.last]
+    agrees = moved is not None and is_alike(moved.values, more)[span.last] and covers[span.last]
     return Reason.UNKNOWN if is_full[cells].any() or agrees else None
 
 

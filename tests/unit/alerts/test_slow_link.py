@@ -540,6 +540,40 @@ def test_members_and_rings_that_are_unknown_do_no_harm() -> None:
 LINE_BYTES = 50e9
 
 
+def with_storage(window: Window, does: str, storage: float, moved: float) -> Window:
+    """node3 reads or has written so much (shares of its line) while its ring is slow.
+
+    Its port then moves ``moved`` of the line that way, and a tenth the other way and otherwise.
+    """
+    hosts = [f"node{number}" for number in range(8)]
+    grid = window.ports.grid
+    busy = np.zeros(grid.cells)
+    busy[grid.cell_of(window.jobs[0].operations.last_exit_ns[SLOW[0]]) :] = 1.0
+    ring = np.full((8, grid.cells), 0.1 * LINE_BYTES)
+    full = ring.copy()
+    full[3] += busy * (moved - 0.1) * LINE_BYTES
+    ways = (full, ring) if does == "written" else (ring, full)
+    ports = make_ports(
+        hosts,
+        grid=grid,
+        rate_bits_per_second=np.full(8, 8 * LINE_BYTES),
+        readings={
+            f"{way}_bytes_total": Readings(
+                metric=f"fabric_port_{way}_bytes_total", row=np.arange(8), values=values
+            )
+            for way, values in zip(("transmit", "receive"), ways, strict=True)
+        },
+    )
+    values = np.zeros((8, grid.cells))
+    values[3] = busy * storage * LINE_BYTES
+    name = f"mount_{does}_bytes_total"
+    mounts = {
+        f"{name}:filer:/save": Readings(metric=f"fabric_{name}", row=np.arange(8), values=values)
+    }
+    told = Hosts(grid=grid, host=hosts, readings=mounts, seen_ns=np.zeros(8, np.int64))
+    return msgspec.structs.replace(window, hosts=told, ports=ports)
+
+
 @pytest.mark.parametrize(
     ("written", "sent", "chunk_s", "said"),
     [
@@ -556,35 +590,36 @@ LINE_BYTES = 50e9
 def test_a_nic_that_is_full_of_its_host_s_checkpoint_is_not_slow(
     written: float, sent: float, chunk_s: float, said: tuple[Cause, Reason]
 ) -> None:
-    hosts = [f"node{number}" for number in range(8)]
     window = make_window(make_job([Group(range(8), dict.fromkeys(NIC, chunk_s), SLOW)]))
-    grid = window.ports.grid
-    busy = np.zeros(grid.cells)
-    busy[grid.cell_of(window.jobs[0].operations.last_exit_ns[SLOW[0]]) :] = 1.0
-    ring = np.full((8, grid.cells), 0.1 * LINE_BYTES)
-    out = ring.copy()
-    out[3] += busy * (sent - 0.1) * LINE_BYTES
-    ports = make_ports(
-        hosts,
-        grid=grid,
-        rate_bits_per_second=np.full(8, 8 * LINE_BYTES),
-        readings={
-            name: Readings(metric=f"fabric_port_{name}", row=np.arange(8), values=values)
-            for name, values in (("transmit_bytes_total", out), ("receive_bytes_total", ring))
-        },
-    )
-    values = np.zeros((8, grid.cells))
-    values[3] = busy * written * LINE_BYTES
-    name = "mount_written_bytes_total"
-    mounts = {
-        f"{name}:filer:/save": Readings(metric=f"fabric_{name}", row=np.arange(8), values=values)
-    }
-    told = Hosts(grid=grid, host=hosts, readings=mounts, seen_ns=np.zeros(8, np.int64))
-    found = one_finding(msgspec.structs.replace(window, hosts=told, ports=ports))
+    found = one_finding(with_storage(window, "written", written, sent))
     assert found.culprit.host == "node3"
     assert (found.cause, found.reason) == said
     if written:
         assert any("writes" in one.text and "(server filer)" in one.text for one in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("read", "received", "chunk_s", "said"),
+    [
+        (0.7, 0.9, 0.01, (Cause.CONGESTION, Reason.STORAGE_TRAFFIC)),
+        (0.3, 0.4, 0.0008, (Cause.CONGESTION, Reason.STORAGE_TRAFFIC)),
+        (0.0, 0.9, 0.01, (Cause.CONGESTION, Reason.UNKNOWN)),  # others send it
+        (0.3, 0.4, 0.01, (Cause.SLOW_LINK, Reason.UNKNOWN)),  # the ring lost nine tenths
+        (0.7, 0.1, 0.01, (Cause.SLOW_LINK, Reason.UNKNOWN)),  # it goes another way
+    ],
+)
+def test_who_sends_to_a_nic_that_is_full_of_what_others_send_is_not_slow(
+    read: float, received: float, chunk_s: float, said: tuple[Cause, Reason]
+) -> None:
+    """A host loaded a checkpoint, and the NIC before it in the ring was accused with 65 %."""
+    window = make_window(make_job([Group(range(8), {2: chunk_s}, SLOW)]))
+    found = one_finding(with_storage(window, "read", read, received))
+    assert (found.cause, found.reason) == said
+    if found.cause is Cause.CONGESTION:
+        assert found.culprit.host == "node3"
+        assert [one.culprit.host for one in found.suspects] == ["node3"]
+    else:
+        assert {one.culprit.host for one in found.suspects[:2]} == {"node2", "node3"}
 
 
 @pytest.mark.parametrize(("written", "evidence"), [(20e9, 1), (1e9, 0)])
