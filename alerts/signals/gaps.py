@@ -400,23 +400,39 @@ def counted(by_clock: Ints) -> Ints:
     each = int(middle(counts))
     if each < 1 or len(by_clock) < 3 * each:
         return by_clock
-    place = np.arange(len(by_clock), dtype=np.int64)
-    # Of all places where a step may begin, the first that agrees with the clock most evenly.
-    best, most = (place, by_clock), -1
-    for shift in range(each):
-        option = (place + shift) // each
-        drift = by_clock - option
-        agree = int((drift == middle(drift)).sum())
-        if agree > most:
-            best, most = (option, drift), agree
-        if most == len(place):
-            break
-    option, drift = best
-    if most == len(place):
+    shift, agree = most_even(by_clock, each)
+    if agree == len(by_clock):
         return by_clock  # the count and the clock differ by the same everywhere
+    option = (np.arange(len(by_clock), dtype=np.int64) + shift) // each
+    drift = by_clock - option
     width = 2 * (SMOOTH_STEPS * each // 2) + 1
     found: Ints = option + running_median(np.pad(drift, width // 2, mode="edge"), width)
     return found
+
+
+def most_even(by_clock: Ints, each: int) -> tuple[int, int]:
+    """After how many operations of ``each`` in a step counting begins to agree with the clock.
+
+    The first place of those that agree most evenly, and how many operations then differ from the
+    clock by what is usual.
+    """
+    step, place = np.divmod(np.arange(len(by_clock), dtype=np.int64), each)
+    drift = by_clock - step
+    low = int(drift.min()) - 1
+    values = int(drift.max()) - low + 1
+    # How often each drift comes, by the place in the step: to begin later puts one place after the
+    # other, from the last on, into the next step.
+    by_place = np.bincount(place * values + drift - low, minlength=each * values)
+    upto = np.cumsum(by_place.reshape(each, values), axis=0)
+    seen = upto[::-1]
+    seen[:, :-1] += (upto[-1] - seen)[:, 1:]
+    ends = np.cumsum(seen, axis=1)
+    less, more = (
+        (ends > rank).argmax(axis=1) for rank in ((len(by_clock) - 1) // 2, len(by_clock) // 2)
+    )
+    agree = np.where(less == more, seen[np.arange(each), less], 0)
+    shift = int(agree.argmax())
+    return shift, int(agree[shift])
 
 
 def lost_before(records: Records, operation: Ints, messages: Flags) -> Flags:

@@ -37,6 +37,9 @@ BUILDS: Final = 40
 """It is kept for so many times the CPU time that it took: verdicts ask for it in every round, and
 to build it may take a fortieth of a core. That is 20 s for 64 hosts."""
 
+PRESENT_SECONDS: Final = 15.0
+"""A window that ended so shortly ago sees the cables as they are now: moving one takes longer."""
+
 MOMENTS_CACHED_MAX: Final = 4
 """Least recently used go; up to 300 MB each: the present, and past ones for comparison."""
 
@@ -167,6 +170,14 @@ class TopologyCache:
             while len(self._built) > MOMENTS_CACHED_MAX:
                 self._built.popitem(last=False)
             return built
+
+    def seen_at(self, moment: dt.datetime | None) -> BuiltTopology:
+        """The same for a window that ends at the moment: the present one where it just ended.
+
+        That one is built already, and has rates, as the evaluator saw them.
+        """
+        is_over = moment is not None and self._clock() - moment.timestamp() > PRESENT_SECONDS
+        return self.at(moment if is_over else None)
 
     def _read(self, moment: dt.datetime | None) -> Topology:
         """The topology as the inventory has it, and the file's where there is one."""

@@ -133,7 +133,7 @@ def wire(
         changes=evaluation.changes,
         rules=rules.book,
         notifying=notifying,
-        explainer=Explainer(store, inventory, topologies.at, GuardedDetectors(metrics)),
+        explainer=Explainer(store, inventory, topologies.seen_at, GuardedDetectors(metrics)),
         cases=make_cases(settings, store, inventory, topologies, metrics),
         health=board,
         acting=make_acting(settings.policy_file, inventory, board, leads[HEALTH], metrics, clock),

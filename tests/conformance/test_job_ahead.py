@@ -127,14 +127,55 @@ def test_what_is_made_ahead_is_what_a_look_makes(store: Store) -> None:
     assert_same(found, fresh, STRETCH_NS)
 
 
-def test_what_nobody_looks_at_is_not_made(store: Store) -> None:
+def test_what_nobody_looks_at_is_made_as_far_as_its_share_goes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest pieces first; what was not made in a round is counted, and made later."""
+    ticks = iter(range(10_000))
+    # To ask whose pieces are due takes a quarter of a second, and so does each piece.
+    clock_by_hand = SimpleNamespace(monotonic=lambda: 0.0, thread_time=lambda: 0.25 * next(ticks))
+    monkeypatch.setattr("api.jobs.correlate.ahead.time", clock_by_hand)
     write(store, records())
     stand = Stand(store)
-    assert stand.rounds() == 0
+    assert stand.rounds() == 0, "no time has gone by"
+    assert stand.left_out["ALWAYS_SHARE"] == 1
+    stand.now_s += 15
+    taken_s = 0.25 * (1 + ahead_module.ALWAYS_PIECES)
+    with patch.object(stand.pieces, "make", side_effect=stand.pieces.make) as make:
+        assert stand.rounds(1) == ahead_module.ALWAYS_PIECES
+        assert max(make.call_args.args[2]) >= stand.now_s * NS - 3 * PIECE_NS
+    assert stand.rounds(3) == 0
+    assert stand.left_out["ALWAYS_SHARE"] == 1 + 1 + 3
+    # More was taken than had been allowed by then, and that comes first.
+    stand.now_s += taken_s / ahead_module.ALWAYS_SHARE - 15 - 1
+    assert stand.rounds(1) == 0
+    stand.now_s += 2
+    assert stand.rounds(1) > 0
+
+
+def test_whose_pieces_are_made_without_being_asked_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that run, the newest first; who was looked at comes before, and takes nothing."""
+    write(store, until(60, records()))
+    stand = Stand(store)
+    stand.running, stand.accused = ["a", "b", "c"], ["b"]
+    monkeypatch.setattr(ahead_module, "ALWAYS_SHARE", 1.0)
+    stand.now_s += 60
+    with patch.object(stand.pieces, "make", side_effect=stand.pieces.make) as make:
+        stand.rounds(12)
+    order = list(dict.fromkeys(call.args[0] for call in make.call_args_list))
+    assert order == ["b", "a", "c"]
+    left_out = stand.left_out["ALWAYS_SHARE"]
+    assert stand.rounds(2) == 0
+    assert stand.left_out["ALWAYS_SHARE"] == left_out, "nothing is left out when all is made"
 
 
 @pytest.mark.parametrize("why", ["accused", "page"])
-def test_who_is_accused_or_seen_on_an_open_page_is_made(store: Store, why: str) -> None:
+def test_who_is_accused_or_seen_on_an_open_page_is_made(
+    store: Store, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead_module, "ALWAYS_SHARE", 0.0)
     write(store, records())
     stand = Stand(store)
     stand.accused = ["job", "ended"] if why == "accused" else []
@@ -203,7 +244,7 @@ def test_it_keeps_to_its_share_and_counts_what_it_could_not_make(
 ) -> None:
     monkeypatch.setattr(ahead_module, "ROUND_PIECES_MAX", 10)
     clock = iter(range(10_000))
-    clock_by_hand = SimpleNamespace(monotonic=lambda: float(next(clock)))
+    clock_by_hand = SimpleNamespace(monotonic=lambda: float(next(clock)), thread_time=lambda: 0.0)
     monkeypatch.setattr("api.jobs.correlate.ahead.time", clock_by_hand)
     write(store, records())
     stand = Stand(store)

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from clickhouse_connect.driver import binding
 
 from api.base.limits import ENGINE_CACHE_BYTES_MAX
 from api.data.ingest.columns import SampleColumns
@@ -23,7 +25,7 @@ from api.data.ingest.commit import (
 )
 from api.data.ingest.series import NewSeries
 from api.data.store import migrate
-from api.data.store.store import READERS_MAX, RETAINED_TABLES, Store, StoreUrl
+from api.data.store.store import READERS_MAX, RETAINED_TABLES, Store, StoreUrl, bindable
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
 from tests.doubles import clickhouse_http, clickhouse_shards
@@ -444,3 +446,14 @@ def test_the_embedded_engine_removes_parts_without_a_crowd_of_threads(store: Sto
     for table in RETAINED_TABLES:
         created = store._writer.command(f"SHOW CREATE TABLE {table}")
         assert "concurrent_part_removal_threshold = 1000000" in str(created), table
+
+
+def test_a_list_of_numbers_is_bound_as_one_text() -> None:
+    """The driver takes a quarter of a second for 12,000 of them, one by one."""
+    sql = "SELECT {ids:Array(Int64)}, {names:Array(String)}, {flags:Array(Bool)}"
+    given = {"ids": list(range(-5, 1_000)), "names": ["a", "'b"], "flags": [True, False]}
+    plain = binding.bind_query(sql, given)
+    formatted = binding.format_bind_value
+    with patch.object(binding, "format_bind_value", side_effect=formatted) as one:
+        assert binding.bind_query(sql, bindable(given)) == plain
+    assert one.call_count < 10

@@ -584,7 +584,7 @@ class Store:
             sql += " SETTINGS " + ", ".join(f"{name} = '{value}'" for name, value in own.items())
         try:
             with self._reader() as client, store_errors("query"):
-                answer: pa.Table = client.query_arrow(sql, dict(parameters or {}))
+                answer: pa.Table = client.query_arrow(sql, bindable(parameters or {}))
                 return answer
         except StoreError as error:
             if is_damage(error):
@@ -669,3 +669,28 @@ class Store:
 
 def _discard(_: object) -> None:
     """For statements whose answer is not needed."""
+
+
+class Numbers:
+    """Whole numbers of a parameter, which the driver takes as the text that they are.
+
+    Of a list it looks at each number by itself: 12,000 series take a quarter of a second.
+
+    >>> str(Numbers([3, 18446744073709551615]))
+    '[3, 18446744073709551615]'
+    """
+
+    def __init__(self, values: list[int]) -> None:
+        self._values = values
+
+    def __str__(self) -> str:
+        return str(self._values)
+
+
+def bindable(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as the driver binds them soonest."""
+
+    def is_whole(value: Any) -> bool:  # noqa: ANN401 - what the driver takes
+        return isinstance(value, list) and all(type(each) is int for each in value)
+
+    return {name: Numbers(one) if is_whole(one) else one for name, one in parameters.items()}

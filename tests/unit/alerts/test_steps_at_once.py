@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from alerts.signals.gaps import most_even
 from alerts.window.columns import Ints
 from alerts.window.grouped import middles, order_by, rows_of, running_most
 from alerts.window.statistics import middle
@@ -126,3 +127,21 @@ def test_groups_at_once_are_those_one_by_one(far: int) -> None:
         np.testing.assert_array_equal(order_by(mixed, values), np.lexsort((values, mixed)))
         wide = mixed * far
         np.testing.assert_array_equal(rows_of(wide), np.argsort(wide, kind="stable"))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_where_counting_begins_is_found_as_by_trying_every_place(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    each, steps = int(rng.integers(1, 30)), int(rng.integers(3, 40))
+    place = np.arange(each * steps - int(rng.integers(0, each)))
+    by_clock = (place + int(rng.integers(0, each))) // each + int(rng.integers(0, 5))
+    # Evaluations, lost records, and operations that the clock puts into a step beside.
+    by_clock += np.cumsum(rng.random(len(place)) < rng.choice([0, 0.01, 0.2]))
+    by_clock += rng.integers(-1, 2, len(place)) * (rng.random(len(place)) < rng.choice([0, 0.3]))
+    best, most = 0, -1
+    for shift in range(each):
+        drift = by_clock - (place + shift) // each
+        agree = int((drift == middle(drift)).sum())
+        if agree > most:
+            best, most = shift, agree
+    assert most_even(by_clock, each) == (best, most)

@@ -10,7 +10,13 @@ import pytest
 from api.base import edited
 from api.base.edited import SETTLED_SECONDS
 from api.data.inventory.repository import Inventory
-from api.fabric.cache import CACHE_SECONDS_MAX, MOMENTS_CACHED_MAX, TopologyCache, WrittenFile
+from api.fabric.cache import (
+    CACHE_SECONDS_MAX,
+    MOMENTS_CACHED_MAX,
+    PRESENT_SECONDS,
+    TopologyCache,
+    WrittenFile,
+)
 from api.fabric.file import (
     Pattern,
     PatternKind,
@@ -223,6 +229,19 @@ def test_only_so_many_moments_are_kept(tmp_path: Path) -> None:
         for hours in range(MOMENTS_CACHED_MAX, 2 * MOMENTS_CACHED_MAX):
             cache.at(AT + dt.timedelta(hours=hours))
         assert cache.at(AT) is not first
+    finally:
+        inventory.close()
+
+
+def test_a_window_that_just_ended_sees_the_present(tmp_path: Path) -> None:
+    inventory = Inventory(f"sqlite:///{tmp_path / 'inventory.db'}")
+    inventory.migrate()
+    try:
+        cache = TopologyCache(inventory, lambda: AT.timestamp() + PRESENT_SECONDS)
+        assert cache.seen_at(AT) is cache.at(None)
+        assert cache.seen_at(None) is cache.at(None)
+        before = AT - dt.timedelta(seconds=1)
+        assert cache.seen_at(before) is cache.at(before) is not cache.at(None)
     finally:
         inventory.close()
 
