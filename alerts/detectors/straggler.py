@@ -46,7 +46,8 @@ from alerts.signals.late import (
     find_clear,
     find_stretch,
 )
-from alerts.signals.replay import cost_of, labels_of, seen_last, waits_in
+from alerts.signals.replay import cost_of, labels_of, seen_last, waited_for, waits_in
+from alerts.signals.step_times import as_measured
 from alerts.signals.what_if import cost_by_play, what_if
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.messages import is_pairwise
@@ -435,7 +436,7 @@ def to_finding(
             *((data,) if data is not None else ()),
         ),
         ruled_out=network_ruled_out(job, since, last),
-        cost=cost,
+        cost=as_measured(cost, job, since, last, hidden_wait(own, one)),
     )
 
 
@@ -448,6 +449,18 @@ def lost_by_play(job: JobWindow, own: OwnTime, one: Suspected) -> Cost | None:
     if not (own.pipeline[accused] >= 0).any():
         return None
     return cost_by_play(job, own, as_peers(own, accused), one.stretch.steps)
+
+
+def hidden_wait(own: OwnTime, one: Suspected) -> float:
+    """Seconds of a step that others wait for the accused of a pipeline, in a typical step.
+
+    Without kernels a play takes for a rank's own time what it waited for messages; 0: it need not.
+    """
+    accused = rows_of(own, one)
+    if own.is_computing or not (own.pipeline[accused] >= 0).any():
+        return 0.0
+    waited = waited_for(own, accused, one.stretch)[accused][:, one.stretch.steps]
+    return median_known(waited.max(axis=0)) / NS
 
 
 def rows_of(own: OwnTime, one: Suspected) -> Flags:

@@ -73,8 +73,11 @@ def waits_in(own: OwnTime, accused: Flags, stretch: LateStretch) -> Waits:
     )
 
 
-def cost_of(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch) -> Cost:
-    """What the stretch would not have lost with the accused as fast as their peers."""
+def waited_for(own: OwnTime, accused: Flags, stretch: LateStretch) -> Floats:
+    """[ranks, steps]: how long others waited for each of the accused, summed over collectives; ns.
+
+    Of collectives that overlap work it is more than they stood still for.
+    """
     waits = waits_in(own, accused, stretch)
     rank, step = own.rows.rank[waits.row], own.rows.bin[waits.row]
     entry = own.rows.records.entry_ns[waits.row]
@@ -84,7 +87,13 @@ def cost_of(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch) 
         0,
     ).astype(np.float64)
     shape = own.excess_ns.shape
-    by_step = np.bincount(rank * shape[1] + step, saved, shape[0] * shape[1]).reshape(shape)
+    flat = np.bincount(rank * shape[1] + step, saved, shape[0] * shape[1])
+    return flat.reshape(shape).astype(np.float64)
+
+
+def cost_of(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch) -> Cost:
+    """What the stretch would not have lost with the accused as fast as their peers."""
+    by_step = waited_for(own, accused, stretch)
     inside = stretch.steps
     capped = np.minimum(by_step, np.maximum(np.nan_to_num(own.excess_ns), 0.0))[accused][:, inside]
     length = own.length_ns[inside].astype(np.float64)

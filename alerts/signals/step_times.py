@@ -21,6 +21,8 @@ TOLD_SHARE = 0.1
 is where no part can be named: nobody can act on a moment, or on little, without a name."""
 TOLD_OUTSIDE = 0.5
 """Of what steps are longer, that may lie outside of transfers."""
+MEASURED_SHARE = 0.01
+"""Of a step: the medians of two healthy stretches differ by some tenths of a percent."""
 
 
 class StepTimes(msgspec.Struct, frozen=True):
@@ -59,6 +61,32 @@ def step_times(job: JobWindow, since_ns: int, last_ns: int) -> StepTimes | None:
         slow_outside=float(np.median(outside[slow])) / NS,
         usual_outside=float(np.median(outside[beside])) / NS,
         count=len(slow),
+    )
+
+
+def as_measured(
+    cost: Cost, job: JobWindow, since_ns: int, last_ns: int, waited_s: float = 0.0
+) -> Cost:
+    """A cost that was played, held against what the steps became longer by.
+
+    Never more than that: ranks that compute while their collective waits for a late one lose less
+    than it is late by, and are played as if they stood still. Less than MEASURED_SHARE of a step
+    cannot be told from noise, and stays.
+
+    ``waited_s``: how long others were seen to wait in a step, where what is played hides too much.
+    """
+    times = step_times(job, since_ns, last_ns)
+    step, without = cost.step_seconds, cost.step_seconds_without
+    if times is None or step is None or without is None or without >= step:
+        return cost
+    most = max(times.slow - times.usual, MEASURED_SHARE * times.usual)
+    share = min(most, max(step - without, waited_s)) / (step - without)
+    return msgspec.structs.replace(
+        cost,
+        lost_seconds=share * cost.lost_seconds,
+        step_seconds_without=step - share * (step - without),
+        lost_share=share * cost.lost_share,
+        gpu_hours=share * cost.gpu_hours,
     )
 
 

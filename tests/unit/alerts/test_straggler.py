@@ -7,12 +7,13 @@ import pytest
 from alerts.detectors.straggler import detect
 from alerts.finding import Finding
 from alerts.signals.gaps import own_time
+from alerts.signals.step_times import MEASURED_SHARE, as_measured
 from alerts.window.columns import Records
 from alerts.window.model import JobWindow, Past
 from alerts.window.split import split
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
-from collector.contract.verdict import Cause, Culprit, Reason
+from collector.contract.verdict import Cause, Cost, Culprit, Reason
 from tests.worlds.late_jobs import make_job, make_window, shuffled
 
 STEPS, RANKS = 40, 8
@@ -306,3 +307,52 @@ def test_evidence_of_a_host_names_it_and_its_ranks() -> None:
     (finding,) = detect(make_window(make_job(extra_ms=extra({2: 25.0, 3: 30.0}))))
     for evidence in finding.evidence:
         assert evidence.labels == {"job": "training", "host": "node1", "ranks": "2,3"}
+
+
+def test_a_late_rank_costs_no_more_than_steps_became_longer_by() -> None:
+    """Before, another rank was as late at each step: nobody else is, and steps are as long."""
+    table = extra({5: 30.0})
+    table[np.arange(20), np.arange(20) % 4] = 30.0
+    job = make_job(extra_ms=table)
+    (finding,) = detect(make_window(job))
+    assert finding.culprit.rank == 5
+    assert finding.cost is not None
+    assert finding.cost.step_seconds is not None
+    assert finding.cost.step_seconds_without == pytest.approx(
+        finding.cost.step_seconds, rel=2 * MEASURED_SHARE
+    )
+    assert 0.0 < finding.cost.lost_share <= 2 * MEASURED_SHARE
+
+
+@pytest.mark.parametrize(
+    ("played", "waited", "before", "said"),
+    [
+        (0.5, 0.0, 1.0, 0.3),  # waits that overlap the work of others, added up
+        (0.2, 0.0, 1.0, 0.2),  # something else makes steps longer, too
+        (0.013, 0.0, 1.3, 0.013),  # a hundredth of a step, which steps do not tell from noise
+        (0.5, 0.0, 1.4, 0.014),
+        (0.5, 0.0, None, 0.5),  # no step of before is known
+        (0.1, 0.25, 1.0, 0.25),  # a pipeline, in which a play hides too much
+        (0.1, 0.4, 1.0, 0.3),
+        (0.1, 0.4, None, 0.1),
+    ],
+)
+def test_what_was_played_is_held_against_the_steps_before(
+    played: float, waited: float, before: float | None, said: float
+) -> None:
+    lengths = [*([] if before is None else [before] * 10), *[1.3] * 10]
+    ends = np.cumsum([round(one * NS) for one in lengths]).tolist()
+    job = make_job()
+    steps = [
+        msgspec.structs.replace(job.steps[0], start_ns=end - round(length * NS), end_ns=end)
+        for end, length in zip(ends, lengths, strict=True)
+    ]
+    job = msgspec.structs.replace(job, steps=steps)
+    cost = Cost(
+        job=job.job, lost_seconds=10 * played, step_seconds=1.3,
+        step_seconds_without=1.3 - played, lost_share=played / 1.3, gpu_hours=played,
+    )  # fmt: skip
+    found = as_measured(cost, job, steps[-10].start_ns, ends[-1], waited)
+    assert found.step_seconds_without == pytest.approx(1.3 - said)
+    assert (found.lost_seconds, found.lost_share) == pytest.approx((10 * said, said / 1.3))
+    assert found.gpu_hours == pytest.approx(said)

@@ -7,6 +7,7 @@ import type { Explanation, JobExplained, Kind } from "../api/explain";
 import type { Culprit, Evidence } from "../api/incidents";
 import { type Labels, type Series, selector } from "../api/promql";
 import { count } from "../format";
+import { type Mark, onMarks } from "./clock-reasons";
 import { subjectOf } from "./verdict-words";
 
 export type Role = "culprit" | "peers" | "worst" | "usual";
@@ -24,6 +25,8 @@ export interface OverTime {
   readonly lines: readonly DrawnLine[];
   readonly unit: string;
   readonly note?: string;
+  /** What the values stand for, where they are places in this list. */
+  readonly marks?: readonly Mark[];
 }
 
 export interface Bar {
@@ -150,9 +153,10 @@ const LOWEST = new Set([
 
 /** The parts of one question: the culprit, the median of the others, and the worst of the others. */
 export function against(question: Question, isLowBad: boolean): Record<Role, string> {
-  const { query, all, by } = question;
+  const { query, all, by, unit } = question;
   // Another job is no peer of a job: it does something else.
-  if (!by.some((name) => WHO.has(name) && name !== "job"))
+  // Of masks there is neither a median nor a highest.
+  if (unit === "bits" || !by.some((name) => WHO.has(name) && name !== "job"))
     return { culprit: query } as Record<Role, string>;
   const others = `(${all} unless on (${by.join(", ")}) ${query})`;
   return {
@@ -191,7 +195,15 @@ export function linesOf(
     lines.push({ role, label: labels[role], values: times.map((time) => known.get(time) ?? null) });
   }
   const { unit, note } = question;
-  return { kind: "time", times, lines, unit, ...(note ? { note } : {}) };
+  const drawn = { kind: "time", times, lines, unit, ...(note ? { note } : {}) } as const;
+  return unit === "bits" ? byMarks(drawn) : drawn;
+}
+
+function byMarks(drawn: OverTime): OverTime {
+  const [line] = drawn.lines;
+  if (!line) return drawn;
+  const { values, marks } = onMarks(line.values);
+  return { ...drawn, lines: [{ ...line, values }], marks };
 }
 
 // --- from /v1/explain -----------------------------------------------------------------------------

@@ -79,6 +79,20 @@ describe("in PromQL", () => {
     expect(question && Object.keys(series.against(question, false))).toEqual(["culprit"]);
   });
 
+  it("why a clock is low is drawn by its reasons, the culprit's alone: masks have no median", () => {
+    const one = evidence("fabric_gpu_clock_event_reasons", "bits", GPU);
+    const question = series.questionOf(one);
+    expect(question && Object.keys(series.against(question, false))).toEqual(["culprit"]);
+    const found = [{ labels: { what: "culprit" }, times: [1, 2, 3], values: [0, 0x4, 0x24] }];
+    const drawn = question && series.linesOf(found, one, question, { from: 1, to: 3 });
+    expect(drawn).toMatchObject({ lines: [{ role: "culprit", values: [0, 1, 2] }] });
+    expect(drawn?.kind === "time" && drawn.marks?.map((mark) => mark.words)).toEqual([
+      "nothing holds it",
+      "at its power limit",
+      "clock held down: heat",
+    ]);
+  });
+
   it("lines lie on one axis, with gaps", () => {
     const one = evidence("fabric_gpu_sm_clock_hertz", "hertz", GPU);
     const question = series.questionOf(one);

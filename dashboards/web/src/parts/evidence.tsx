@@ -180,7 +180,8 @@ function TimeLines(props: {
           values: line.values,
           ...(line.role === "culprit" && !props.isCulprit ? SUFFERS : LOOK[line.role]),
         }))}
-        format={(value) => shortly(value, drawn.unit)}
+        format={(value) => drawn.marks?.[value]?.words ?? shortly(value, drawn.unit)}
+        {...(drawn.marks ? { marks: drawn.marks.map(({ short }) => short) } : {})}
         height={130}
         bands={props.bands}
         {...(questionOf(props.evidence) ? { group: "evidence" } : {})}
@@ -197,7 +198,8 @@ function spoken(drawn: OverTime): string {
     .map((line) => {
       const known = line.values.filter((value): value is number => value !== null);
       if (!known.length) return `${line.label}: nothing known`;
-      const show = (value: number | undefined) => quantity(value, drawn.unit);
+      const show = (value: number | undefined) =>
+        drawn.marks?.[value ?? -1]?.words ?? quantity(value, drawn.unit);
       const [low, high] = [Math.min(...known), Math.max(...known)];
       return `${line.label} between ${show(low)} and ${show(high)}, at the end ${show(known.at(-1))}`;
     })

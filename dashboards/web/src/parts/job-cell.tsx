@@ -4,7 +4,7 @@ import type { Cell, CellMark, CellOperation, CellReading, Spent } from "../api/h
 import { count, digits, duration, si } from "../format";
 import { Panel } from "../ui/panel";
 import { type Column, Table } from "../ui/table";
-import { reasonOf } from "./job-lines";
+import { reasonWords } from "./clock-reasons";
 import { baseOf, bytesWords, isChanged } from "./job-words";
 import { clockText } from "./timeline-words";
 
@@ -231,7 +231,7 @@ function Against({ value, usual }: { value: number; usual: number }) {
 }
 
 function readingWords(value: number, { what, unit }: CellReading): string {
-  if (unit === "bits" && what.endsWith("event reasons")) return reasonOf(value)?.[0] ?? "none";
+  if (unit === "bits" && what.endsWith("event reasons")) return reasonWords(value);
   const base = baseOf(value, unit);
   return base ? si(...base) : `${digits(value)} ${unit}`;
 }

@@ -3,6 +3,7 @@ import type { Asked, Trouble } from "../api/job-series";
 import type { Bucket } from "../api/jobs";
 import type { Series } from "../api/promql";
 import type { Line } from "../ui/plot";
+import { gravestOf } from "./clock-reasons";
 import { type Bar, toBars } from "./timeline";
 import type { Segment } from "./timeline-draw";
 import type { LinesData } from "./timeline-tracks";
@@ -172,32 +173,15 @@ export const TROUBLE_WORDS: Readonly<
   },
 };
 
-/** NVML's reasons for a lower clock, by bit; those that slow a job down are strong. */
-const REASONS: readonly [number, string, boolean][] = [
-  [0x40, "hardware slows the clock: heat", true],
-  [0x80, "hardware slows the clock: power brake", true],
-  [0x08, "hardware slows the clock", true],
-  [0x20, "clock held down: heat", true],
-  [0x04, "at its power limit", false],
-  [0x02, "clock set by hand", false],
-  [0x10, "clock held by its group", false],
-  [0x01, "idle", false],
-];
-
-/** The gravest reason of a bit mask, and whether it slows a job down; undefined: nothing holds the clock. */
-export function reasonOf(mask: number | null): readonly [string, boolean] | undefined {
-  const found = REASONS.find(([bit]) => mask !== null && mask & bit);
-  return found && [found[1], found[2]];
-}
-
 /** The clock's reasons over time, the gravest of each moment; full clock is no segment. */
 export function reasonSegments(asked: Asked): Segment[] {
   const values = onGrid(asked, withWhat(asked, "reasons"));
   const segments: { from: number; to: number; label: string; tone: string; isStrong: boolean }[] =
     [];
   values.forEach((value, place) => {
-    const [label, isStrong] = reasonOf(value) ?? [];
-    if (label === undefined) return;
+    const reason = gravestOf(value);
+    if (!reason) return;
+    const { words: label, isStrong } = reason;
     const from = asked.from + place * asked.step;
     const last = segments.at(-1);
     if (last?.label === label && last.to === from) last.to = from + asked.step;
@@ -207,7 +191,7 @@ export function reasonSegments(asked: Asked): Segment[] {
         to: from + asked.step,
         label,
         tone: isStrong ? "bad" : "compute",
-        isStrong: isStrong ?? false,
+        isStrong,
       });
   });
   return segments;

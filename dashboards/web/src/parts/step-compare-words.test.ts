@@ -112,7 +112,7 @@ describe("differenceWords", () => {
     ["fabric_gpu_thermal_violation_seconds_total a second", "", 0.996, "100 %"],
     ["fabric_port_transmit_bytes_total a second", "", 3.5e8, "350 MB/s"],
     ["fabric_gpu_sm_active_ratio", "", 0.44, "44 %"],
-    ["fabric_gpu_clock_event_reasons", "", 32, "32"],
+    ["fabric_gpu_clock_event_reasons", "", 32, "clock held down: heat"],
   ])("%s has the unit that its name ends with", (what, unit, value, words) => {
     expect(differenceWords(what, unit, value)).toBe(words);
   });

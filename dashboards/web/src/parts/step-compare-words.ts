@@ -2,6 +2,7 @@
 import type { Metric } from "../api/metadata";
 import type { Flow, RankCompared, RankRow, Role, StepsCompared } from "../api/steps";
 import { duration } from "../format";
+import { reasonWords } from "./clock-reasons";
 import { formatOf, unitOf } from "./explore-unit";
 
 const NS = 1e9;
@@ -146,6 +147,7 @@ const UNIT_AT_END =
 export function differenceWords(what: string, unit: string, value: number): string {
   if (unit === "ns") return seconds(value);
   const [name = "", ...rest] = what.split(" ");
+  if (what === "fabric_gpu_clock_event_reasons") return reasonWords(value);
   const own = UNIT_AT_END.exec(name)?.[1];
   const query = rest.length ? `rate(${name}[1m])` : name;
   return formatOf(unitOf(query, () => ({ unit: own ?? "" }) as Metric))(value);

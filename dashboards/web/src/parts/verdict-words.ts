@@ -4,6 +4,7 @@ import type { Culprit } from "../api/incidents";
 import { digits, duration, percent, si } from "../format";
 import { href, type Query } from "../route";
 import { causesByName, reasonsByName } from "./cause-table";
+import { reasonWords } from "./clock-reasons";
 
 /** A cause in words; one that is not in the service's table, as it is written. */
 export function causeOf(cause: string): CauseWords {
@@ -65,7 +66,7 @@ export function quantity(value: number | null | undefined, unit: string): string
   if (unit === "ratio" || unit === "share" || unit === "seconds per second") return percent(value);
   const prefixed = PREFIXED[unit];
   if (prefixed) return si(value, prefixed);
-  if (unit === "bits") return `0x${Math.round(value).toString(16)}`;
+  if (unit === "bits") return reasonWords(value);
   if (unit === "celsius") return `${digits(value)} °C`;
   if (unit === "watts") return si(value, "W");
   const counted = /^(.+) per second$/.exec(unit)?.[1];

@@ -106,7 +106,7 @@ describe("words", () => {
     [1.44e9, "hertz", "1.44 GHz"],
     [24.5e9, "bytes per second", "24.5 GB/s"],
     [8935, "frames per second", "8.94 k frames/s"],
-    [32, "bits", "0x20"],
+    [32, "bits", "clock held down: heat"],
     [84, "celsius", "84 °C"],
     [3, "changes", "3 changes"],
     [Number.NaN, "ratio", "–"],

@@ -39,6 +39,8 @@ export interface PlotProps {
   readonly hasLegend?: boolean;
   /** The axis begins at nought, and has three marks whatever the values are. */
   readonly isFromZero?: boolean;
+  /** Names of the whole numbers from 0 on: values are these, and the axis has no others. */
+  readonly marks?: readonly string[];
 }
 
 /**
@@ -62,6 +64,18 @@ function fromZero(): { scale: uPlot.Scale; axis: Partial<uPlot.Axis> } {
   };
 }
 
+/** A line of the axis for each name, and room for it. */
+function named(marks: readonly string[]): { scale: uPlot.Scale; axis: Partial<uPlot.Axis> } {
+  return {
+    scale: { range: () => [-0.5, marks.length - 0.5] },
+    axis: {
+      size: 84,
+      splits: () => marks.map((_, place) => place),
+      values: (_, splits) => splits.map((place) => marks[place] ?? ""),
+    },
+  };
+}
+
 function options(props: PlotProps, width: number): uPlot.Options {
   const axis: uPlot.Axis = {
     stroke: colour("soft"),
@@ -70,7 +84,7 @@ function options(props: PlotProps, width: number): uPlot.Options {
     font: "11px system-ui, sans-serif",
   };
   const timeZone = zoneName();
-  const zero = props.isFromZero ? fromZero() : undefined;
+  const own = props.marks ? named(props.marks) : props.isFromZero ? fromZero() : undefined;
   return {
     width,
     height: props.height ?? 160,
@@ -97,14 +111,14 @@ function options(props: PlotProps, width: number): uPlot.Options {
           moment === null ? "" : value === null ? "–" : props.format(value),
       })),
     ],
-    ...(zero ? { scales: { y: zero.scale } } : {}),
+    ...(own ? { scales: { y: own.scale } } : {}),
     axes: [
       { ...axis, space: 70, values: CLOCK },
       {
         ...axis,
         size: 72,
         values: (_, splits) => splits.map((value) => props.format(value)),
-        ...zero?.axis,
+        ...own?.axis,
       },
     ],
     hooks: {
@@ -143,6 +157,7 @@ export function Plot(props: PlotProps) {
     props.lines.map((line) => line.label),
     props.bands,
     props.height,
+    props.marks,
     dark,
     zoneName(),
   ]);
