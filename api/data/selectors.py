@@ -38,6 +38,11 @@ class Selector(msgspec.Struct, frozen=True):
                 return matcher.value
         return None
 
+    @property
+    def is_by_label(self) -> bool:
+        """Whether a label besides the metric's name must have one value: it finds few series."""
+        return any(one.operator == "=" and one.label != METRIC_LABEL for one in self.matchers)
+
 
 def parse_selector(text: str) -> Selector:
     """Raises a Problem that names the mistake in the text.

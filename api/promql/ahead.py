@@ -10,7 +10,7 @@ meanwhile is added (`ReadAhead.add`), so that a rule reads it before the store h
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -22,7 +22,7 @@ from api.data.store.rings import joined
 from api.data.store.store import Store
 from api.promql.arrange import Stored
 from api.promql.parse import parse_query
-from api.promql.plan import Node, RangeSelect, Select, Subquery, children_of, nodes_of
+from api.promql.plan import Select, Subquery, nodes_of, selects_of
 from collector.contract.errors import StoreError
 from collector.contract.identity import metric_id
 
@@ -242,18 +242,3 @@ def read_elsewhere(text: str) -> frozenset[str | None]:
             inside = (each for each in nodes_of(node) if isinstance(each, Select))
             found |= {each.selector.metric for each in inside}
     return frozenset(found)
-
-
-def selects_of(plan: Node) -> Iterator[tuple[Select, int]]:
-    """Selectors with their ranges, 0 for the latest sample; none of subqueries."""
-    waiting: list[Node] = [plan]
-    while waiting:
-        match waiting.pop():
-            case Select() as select:
-                yield select, 0
-            case RangeSelect(select=select, range_ms=range_ms):
-                yield select, range_ms
-            case Subquery():
-                continue
-            case node:
-                waiting += children_of(node)

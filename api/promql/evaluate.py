@@ -145,7 +145,20 @@ class Evaluation:
         The caller must hold the query until then.
         """
         self._repeats = repeats_of(query)
+        self._find_all(query, grid)
         return self.value(query, grid)
+
+    def _find_all(self, query: plan.Node, grid: Grid) -> None:
+        """Look at once for the series of selectors by labels."""
+        sought = []
+        for select, range_ms in plan.selects_of(query):
+            if select.selector.is_by_label:
+                ends = self.ends(grid, select.offset_ms, select.at)
+                from_ms = clamp_ms(int(ends[0]) - (range_ms or self._frame.lookback_ms))
+                strands = strands_of(select.selector, self._frame.catalog)
+                sought.append((strands, from_ms, clamp_ms(int(ends[-1]))))
+        if len(sought) > 1:
+            self._reader.find_all(sought)
 
     def value(self, node: plan.Node, grid: Grid) -> Value:
         """The node's value at every step."""

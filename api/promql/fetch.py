@@ -12,7 +12,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -36,6 +36,7 @@ from api.promql.find import (
     Among,
     Found,
     SeriesMemory,
+    Sought,
 )
 from api.promql.reads import Reads, key_of
 from api.promql.values import Bools, Floats, Grid, Ints, LabelRows
@@ -129,10 +130,17 @@ class Reader:
 
         Of a selector with many series only those ``among`` which the asker has use for.
         """
-        metrics = [strand.metric for strand in strands if strand.metric is not None]
-        named = metrics if len(metrics) == len(strands) else None
-        version = self._store.known.series_version(named)
+        version = self._version(strands)
         return self._memory.find(self.ask, version, strands, from_ms, to_ms, among)
+
+    def find_all(self, sought: Iterable[tuple[list[Strand], int, int]]) -> None:
+        """Look for the series of several selectors at once, so that `find` knows them."""
+        found = [Sought(self._version(strands), strands, *span) for strands, *span in sought]
+        self._memory.find_all(self.ask, found)
+
+    def _version(self, strands: list[Strand]) -> int | None:
+        metrics = [strand.metric for strand in strands if strand.metric is not None]
+        return self._store.known.series_version(metrics if len(metrics) == len(strands) else None)
 
     def moved(self, strands: list[Strand], after_ms: int, to_ms: int) -> Found | None:
         """Those of a selector's very many series whose samples are not all the same finite number.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -62,6 +62,19 @@ Among = tuple[tuple[str, tuple[str, ...]], ...]
 
 LARGE_FROM = 20_000
 """Series of a selector from which on those that are of use are asked for, unless all are known."""
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """A selector whose series are to be found; see `SeriesMemory.find`."""
+
+    version: int | None
+    strands: list[Strand]
+    from_ms: int
+    to_ms: int
+
+    @property
+    def key(self) -> Key:
+        return self.strands[0].selector, utc_day(self.from_ms), utc_day(self.to_ms)
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -215,6 +228,54 @@ class SeriesMemory:
             self._remember(key, version, found)
         return found
 
+    def find_all(self, ask: Ask, sought: Sequence[Sought]) -> None:
+        """Find by one question what `find` would find by two each, of selectors of the same days.
+
+        A question costs the engine what the labels of a thousand series cost, and metrics that a
+        view shows together lie together. Too many series: nothing is found, and each is asked for.
+        """
+        missing = {one.key: one for one in sought if self._is_missing(one)}
+        for days in {key[1:] for key in missing}:
+            several = [one for key, one in missing.items() if key[1:] == days]
+            if len(several) > 1:
+                self._look_all(ask, several)
+
+    def _is_missing(self, one: Sought) -> bool:
+        before = self._found.get(one.key)
+        is_known = before is not None and before[0] == one.version
+        return one.version is not None and not is_known and one.key[0] not in self._large
+
+    def _look_all(self, ask: Ask, sought: Sequence[Sought]) -> None:
+        condition = Condition()
+        of_each = [[strand.condition(condition) for strand in one.strands] for one in sought]
+        wheres = " OR ".join(f"({match})" for matches in of_each for match in matches)
+        rows = ask(
+            "SELECT series, metric_name AS name, labels, "  # noqa: S608 - placeholders only
+            f"[{', '.join(map(number_of_first, of_each))}] AS strands FROM series "
+            f"WHERE {condition.days(sought[0].from_ms, sought[0].to_ms)} AND ({wheres}) "
+            f"ORDER BY series LIMIT 1 BY series LIMIT {SERIES_MAX + 1}",
+            condition.parameters,
+        )
+        if rows.num_rows > SERIES_MAX:
+            return
+        series, labels = rows["series"].to_pylist(), read_labels(rows)
+        self._learn(dict(zip(series, labels, strict=True)))
+        strands = np.array(rows["strands"].to_pylist(), np.int64).reshape(-1, len(sought))
+        for number, one in enumerate(sought):
+            own = np.flatnonzero(strands[:, number] < len(one.strands)).tolist()
+            found = self._gather(
+                one.strands,
+                [series[row] for row in own],
+                [labels[row] for row in own],
+                strands[own, number].tolist(),
+                *where_of(one.strands, one.from_ms, one.to_ms)[:2],
+                everything=len(one.strands[0].selector.matchers) == 1,
+            )
+            if len(found.labels) >= LARGE_FROM:
+                self._note_large(one.key[0], len(found.labels))
+            assert one.version is not None
+            self._remember(one.key, one.version, found)
+
     def _remember(self, key: Key, version: int, found: Found) -> None:
         with self._lock:
             before = self._found.pop(key, None)
@@ -246,25 +307,12 @@ class SeriesMemory:
         among: Among = (),
         ids: list[int] | None = None,
     ) -> Found:
-        condition = Condition()
-        matches = [
-            " AND ".join(
-                [
-                    strand.condition(condition),
-                    *(strand.is_among(condition, label, values) for label, values in among),
-                ]
-            )
-            for strand in strands
-        ]
-        where = f"{condition.days(from_ms, to_ms)} AND ({' OR '.join(f'({m})' for m in matches)})"
-        if ids is not None:
-            where += f" AND series IN {condition.bind(ids, 'Array(UInt64)')}"
-        which = "".join(f"{match}, {number}, " for number, match in enumerate(matches[:-1]))
-        strand_number = f"multiIf({which}{len(matches) - 1})" if which else "0"
+        where, parameters, matches = where_of(strands, from_ms, to_ms, among, ids)
+        strand_number = number_of_first(matches[:-1])
         rows = ask(
             f"SELECT series, any({strand_number}) AS strand FROM series WHERE {where} "  # noqa: S608 - placeholders only
             f"GROUP BY series ORDER BY series LIMIT {SERIES_MAX + 1}",
-            condition.parameters,
+            parameters,
         )
         if rows.num_rows > SERIES_MAX:
             raise failed(
@@ -272,14 +320,14 @@ class SeriesMemory:
                 rule="QUERY_SERIES_MAX",
             )
         series = rows["series"].to_pylist()
-        known = self._know(ask, series, where, condition.parameters)
+        known = self._know(ask, series, where, parameters)
         return self._gather(
             strands,
             series,
             known,
             rows["strand"].to_pylist(),
             where,
-            condition.parameters,
+            parameters,
             everything=not among and ids is None and len(strands[0].selector.matchers) == 1,
         )
 
@@ -300,11 +348,14 @@ class SeriesMemory:
             parameters,
         )
         learnt = dict(zip(rows["series"].to_pylist(), read_labels(rows), strict=True))
-        with self._lock:
-            if len(self._labels) + len(learnt) > LABELS_CACHED_MAX:
-                self._labels = {}
-            self._labels.update(learnt)
+        self._learn(learnt)
         return [learnt.get(one) or remembered.get(one) for one in series]
+
+    def _learn(self, labels: dict[int, Labels]) -> None:
+        with self._lock:
+            if len(self._labels) + len(labels) > LABELS_CACHED_MAX:
+                self._labels = {}
+            self._labels.update(labels)
 
     def _gather(
         self,
@@ -373,6 +424,36 @@ class SeriesMemory:
             own = {"metrics": own["metrics"], "series": series}
             return f"{OF_METRIC} AND {OF_SERIES}", own
         return f"{OF_METRIC} AND series IN (SELECT series FROM series WHERE {where})", own  # noqa: S608 - placeholders only
+
+
+def where_of(
+    strands: list[Strand],
+    from_ms: int,
+    to_ms: int,
+    among: Among = (),
+    ids: list[int] | None = None,
+) -> tuple[str, dict[str, Any], list[str]]:
+    """The condition on `series` with its parameters, and the part of it that each strand is."""
+    condition = Condition()
+    matches = [
+        " AND ".join(
+            [
+                strand.condition(condition),
+                *(strand.is_among(condition, label, values) for label, values in among),
+            ]
+        )
+        for strand in strands
+    ]
+    where = f"{condition.days(from_ms, to_ms)} AND ({' OR '.join(f'({m})' for m in matches)})"
+    if ids is not None:
+        where += f" AND series IN {condition.bind(ids, 'Array(UInt64)')}"
+    return where, condition.parameters, matches
+
+
+def number_of_first(matches: Sequence[str]) -> str:
+    """The number of the first of these conditions that holds; how many there are, if none does."""
+    which = "".join(f"{match}, {number}, " for number, match in enumerate(matches))
+    return f"multiIf({which}{len(matches)})" if which else "0"
 
 
 def kept_apart(strands: list[Strand], among: Among) -> Among:

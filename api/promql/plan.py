@@ -150,6 +150,21 @@ def nodes_of(plan: Node) -> Iterator[Node]:
         waiting += children_of(node)
 
 
+def selects_of(plan: Node) -> Iterator[tuple[Select, int]]:
+    """Selectors with their ranges, 0 for the latest sample; none of subqueries."""
+    waiting: list[Node] = [plan]
+    while waiting:
+        match waiting.pop():
+            case Select() as select:
+                yield select, 0
+            case RangeSelect(select=select, range_ms=range_ms):
+                yield select, range_ms
+            case Subquery():
+                continue
+            case node:
+                waiting += children_of(node)
+
+
 def children_of(node: Node) -> list[Node]:
     match node:
         case Paren(expression=inner) | Negate(expression=inner) | Subquery(expression=inner):

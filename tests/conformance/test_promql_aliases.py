@@ -3,11 +3,18 @@
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 
+from api.data.selectors import parse_selector, utc_day
+from api.promql import find
+from api.promql.aliases import strands_of
 from api.promql.engine import Engine, Question
+from api.promql.fetch import Reader
+from api.promql.find import SERIES_MAX, SeriesMemory
 from api.promql.values import Dialect, Grid, Labels, Vector
+from collector.contract.catalog import load_catalog
 from tests.stands.service import InProcess, in_process
 from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 
@@ -243,3 +250,53 @@ def test_latencies_of_inference_engines_are_found_by_our_names(
         f" / {by} (rate(fabric_engine_{count}_total[5m]))"
     )
     assert ask(service, query) == {f"host={host},model={model}": pytest.approx(seconds)}
+
+
+SELECTORS = [
+    'fabric_port_transmit_bytes_total{host="node-7"}',
+    'fabric_port_transmit_bytes_total{host="node-8"}',
+    'fabric_port_transmit_bytes_total{device=~"mlx5_.",port="1"}',
+    'fabric_gpu_utilization_ratio{host="gpu-3"}',
+    'fabric_port_rate_bits_per_second{host="nobody"}',
+    'node_infiniband_port_data_transmitted_bytes_total{device="mlx5_1"}',
+]
+
+
+@pytest.mark.parametrize("most", [SERIES_MAX, 3])
+def test_selectors_that_are_looked_for_at_once_find_what_each_finds(
+    service: InProcess, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Also where all together are too many: then each is asked for."""
+    monkeypatch.setattr(find, "SERIES_MAX", most)
+    chosen = SELECTORS if most > 3 else [SELECTORS[place] for place in (1, 3, 4)]
+    strands = [strands_of(parse_selector(one), load_catalog()) for one in chosen]
+    day_ms = 86_400_000
+    spans = [(NOW * 1000 - 600_000, NOW * 1000), (NOW * 1000 - day_ms, NOW * 1000)]
+    sought = [(one, *span) for one in strands for span in spans]
+    single, together = (
+        Reader(service.store, SeriesMemory(), time.monotonic() + 600) for _ in range(2)
+    )
+    expected = [single.find(*one) for one in sought]
+    with patch.object(service.store, "query", side_effect=service.store.query) as asked:
+        together.find_all(sought)
+        found = [together.find(*one) for one in sought]
+    for mine, theirs in zip(found, expected, strict=True):
+        for name in ("labels", "row_of", "factors", "where", "parameters", "shaded", "in_order"):
+            assert getattr(mine, name) == getattr(theirs, name), name
+    if most > 3:
+        assert any(one.shaded for one in found)
+        assert looks_in(asked) == len({(utc_day(a), utc_day(b)) for a, b in spans})
+
+
+def test_a_view_s_questions_by_host_are_looked_for_at_once(service: InProcess) -> None:
+    query = " or ".join(f"rate({one}[1m])" for one in SELECTORS[:4])
+    engine = Engine(service.store, Dialect.PROMETHEUS_3, load_catalog())
+    question = Question(text=query, grid=Grid(NOW * 1000, 1, 1), is_range=False)
+    with patch.object(service.store, "query", side_effect=service.store.query) as asked:
+        engine.start(question).answer()
+    assert looks_in(asked) == 1
+
+
+def looks_in(asked: Mock) -> int:
+    """How many questions were for series: the service itself asks others meanwhile."""
+    return sum("strand" in call.args[0] for call in asked.call_args_list)
