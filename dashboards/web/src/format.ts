@@ -30,6 +30,12 @@ export function percent(share: number | null | undefined): string {
   return `${Math.abs(hundred) < 10 ? digits(Math.round(hundred * 10) / 10) : wholeOf(hundred)} %`;
 }
 
+/** `0.02 %` of 0.0002, as on an axis whose top is no more than that: a little is not nothing. */
+export function finePercent(share: number | null | undefined): string {
+  const isLittle = !!share && Math.abs(share) < 0.0005;
+  return isLittle ? `${digits(share * 100)} %` : percent(share);
+}
+
 /** To the nearest, halves to the even one, as the service writes them: 98.5 is 98 in notices, too. */
 function wholeOf(value: number): number {
   const low = Math.floor(value);

@@ -115,6 +115,7 @@ describe("a moment", () => {
     expect(pauseWord(link)).toBe("0 %");
     const unknown = Number.NaN;
     expect(pauseWord({ ...link, pause: unknown })).toBe("");
+    expect(pauseWord({ ...link, pause: 0.0002 })).toBe("0.02 %");
     expect(pauseWord({ ...link, pause: unknown, pauseAtMost: 1 })).toBe("at most 100 %");
     expect(pauseWord({ ...link, pause: 0, pauseAtMost: 0.4 })).toBe("at most 40 %");
     expect(pauseWord({ ...link, pause: 0.09, pauseAtMost: 0.4 })).toBe("9 % to 40 %");

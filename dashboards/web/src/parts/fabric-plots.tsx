@@ -47,7 +47,7 @@ export function LinkPlots({ link, frame, flow }: PlotsProps) {
         label={`Share of time that ${name} is paused`}
         times={state.times}
         line={{ label: "paused", values: pause, colour: "wait" }}
-        format={percent}
+        format={QUANTITIES.pause.show}
         bands={bands}
       />
       {state.awaited?.size ? (

@@ -1,5 +1,5 @@
 /** What links are coloured by: from a number to a share of the ramp, and the legend's numbers. Pure. */
-import { digits, percent, si } from "../format";
+import { digits, finePercent, percent, si } from "../format";
 
 export type Quantity = "utilisation" | "errors" | "pause";
 
@@ -43,7 +43,7 @@ export const QUANTITIES: Readonly<Record<Quantity, QuantityWords>> = {
   pause: {
     label: "Paused",
     hint: "Share of time in which it may not send",
-    show: percent,
+    show: finePercent,
     // A link that is stopped for a hundredth of the time is worth a look already.
     share: (value) => Math.sqrt(Math.max(0, value)),
     ticks: [0, 0.05, 0.2, 0.5, 1],

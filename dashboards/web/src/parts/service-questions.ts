@@ -84,8 +84,20 @@ export interface Chart {
   readonly curves: Readonly<Record<string, string>>;
   /** Above this something is late; drawn as a line. */
   readonly bound?: number;
-  /** What it means when there is nothing to draw. */
+  /** What it means when there is no series to draw. */
   readonly silence?: string;
+  /** What it means when there are series without a number: a time of nothing that happened. */
+  readonly idle?: string;
+}
+
+/** Why a chart is empty; empty where it is not. */
+export function silenceOf(
+  chart: Chart,
+  series: readonly { readonly values: readonly number[] }[],
+): string {
+  if (series.some(({ values }) => values.some(Number.isFinite))) return "";
+  if (series.length) return chart.idle ?? "Nothing of the kind happened in this time";
+  return chart.silence ?? "Nothing is known of that time";
 }
 
 const perSecond = (value: number) => si(value, "/s");
@@ -149,6 +161,8 @@ export function charts(window: string): readonly Chart[] {
         rule: slowest("fabric_service_rule_seconds", 0.9, window),
         group: slowest("fabric_service_rule_group_seconds", 0.9, window),
       },
+      silence: "No numbers of rules in this time: a rate needs two readings of them.",
+      idle: "No rule was evaluated in this time, so none took any: are rules loaded?",
     },
     {
       title: "Requests",

@@ -8,7 +8,9 @@ const { troublesOf, troublesOfAge, isLate, runbookOf, hasPack, number } = await 
   "./service-troubles"
 );
 const { read, write, matchersOf } = await import("./service-matchers");
-const { OVERVIEW, agentWords, charts, legend, oddityWords } = await import("./service-questions");
+const { OVERVIEW, agentWords, charts, legend, oddityWords, silenceOf } = await import(
+  "./service-questions"
+);
 const { together } = await import("../api/service");
 
 const NOW = 1_800_000_000;
@@ -229,6 +231,27 @@ describe("questions", () => {
     expect(oddityWords({ ...odd, sender: "rack-7", examples: [] }, NOW)).toBe(
       "2 times of rack-7, 60 s ago",
     );
+  });
+
+  it("of a chart say why it is empty, also where its series have no number", () => {
+    const all = charts("60s");
+    const chart = (title: string) => all.find((each) => each.title === title) ?? all[0];
+    const said = (title: string, ...values: number[][]) => {
+      const found = chart(title);
+      return (
+        found &&
+        silenceOf(
+          found,
+          values.map((each) => ({ values: each })),
+        )
+      );
+    };
+    expect(said("Time of rules", [0.1])).toBe("");
+    expect(said("Time of rules", [Number.NaN, Number.NaN])).toContain("No rule was evaluated");
+    expect(said("Time of rules")).toContain("two readings");
+    expect(said("Refused")).toBe("Nothing was refused.");
+    expect(said("Memory")).toBe("Nothing is known of that time");
+    expect(said("Time of an insert", [Number.NaN])).toContain("Nothing of the kind");
   });
 
   it("describe what is wrong with agents", () => {

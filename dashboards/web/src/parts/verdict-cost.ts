@@ -66,8 +66,14 @@ export function costSentence(cost: Cost, isOver: boolean): string {
     return `Without it a step of ${cost.job} would ${take} ${duration(without)} instead of ${duration(step)}.`;
   }
   if (cost.lost_share >= 0.995) return `${cost.job} ${isOver ? "did" : "does"} not move at all.`;
+  // Of a trouble that comes and goes, the share may be that of a moment without it.
+  if (isNone(cost.lost_share) && cost.lost_seconds > 0)
+    return `${cost.job} ${isOver ? "lost" : "has lost"} ${duration(cost.lost_seconds)}.`;
   return `${cost.job} ${isOver ? "lost" : "loses"} ${percent(cost.lost_share)} of its time.`;
 }
+
+/** Whether a share is shown as nothing at all. */
+const isNone = (share: number) => percent(share) === percent(0);
 
 /** From here on a trouble is worth a red mark: below, steps vary as much by themselves. */
 const SHARE_BAD = 0.05;
@@ -83,7 +89,7 @@ export function costLine(costs: readonly Cost[], price?: Price): string[] {
   const share = Math.max(...costs.map((cost) => cost.lost_share));
   const hours = total(costs);
   return [
-    `${percent(share)} of the time`,
+    ...(isNone(share) && hours > 0 ? [] : [`${percent(share)} of the time`]),
     gpuHours(hours),
     ...(price ? [money(hours, price)] : []),
   ];

@@ -174,6 +174,10 @@ describe("cost", () => {
     expect(cost.costLine([COST])).toEqual(["38 % of the time", "128 GPU-hours"]);
     expect(cost.costLine([COST], { amount: 2, before: "$", after: "" })[2]).toBe("$256");
     expect(cost.costLine([])).toEqual([]);
+    // 0 % of the time would contradict the hours beside it.
+    const now = { ...COST, lost_share: 0, step_seconds: null, step_seconds_without: null };
+    expect(cost.costLine([now])).toEqual(["128 GPU-hours"]);
+    expect(cost.costSentence({ ...now, lost_seconds: 16.8 }, false)).toBe("train has lost 16.8 s.");
     expect(cost.hoursNumber(0.003)).toBe("< 0.01");
   });
 

@@ -16,7 +16,7 @@ import {
   WORST_SHOWN,
 } from "../api/job-series";
 import { askTimeline, type TimelineAnswer } from "../api/jobs";
-import { duration, percent, si } from "../format";
+import { duration, finePercent, si } from "../format";
 import { type Grouping, type Order, rowsOf, scaleOf, stepAt } from "../parts/heat";
 import { HeatTrack, heightOf } from "../parts/heat-track";
 import { leftOutWords, QUANTITIES } from "../parts/heat-words";
@@ -459,7 +459,7 @@ function Troubles(props: {
                   title={words.title}
                   hint={words.hint}
                   data={data}
-                  format={words.unit === "share" ? percent : (value) => si(value, "/s")}
+                  format={words.unit === "share" ? finePercent : (value) => si(value, "/s")}
                   height={62}
                 />
               ))}

@@ -26,6 +26,7 @@ import {
   charts,
   legend,
   OVERVIEW,
+  silenceOf,
 } from "../parts/service-questions";
 import { Alerts, RuleFiles, RuleGroups, Rules } from "../parts/service-rules";
 import { EndSilenceDialog, Notices, SilenceDialog, Silences } from "../parts/service-silences";
@@ -161,6 +162,7 @@ function Curves() {
             {all.map((chart, index) => {
               const series = answers[index] ?? [];
               const words = Object.keys(chart.curves);
+              const why = silenceOf(chart, series);
               const { times, values } = aligned(series);
               return (
                 <figure key={chart.title}>
@@ -168,7 +170,9 @@ function Curves() {
                     <b>{chart.title}</b>
                     <span class="soft">{chart.hint}</span>
                   </figcaption>
-                  {times.length ? (
+                  {why ? (
+                    <Empty title={why} />
+                  ) : (
                     <Plot
                       label={`${chart.title}: ${chart.hint}`}
                       times={times}
@@ -194,8 +198,6 @@ function Curves() {
                       hasLegend
                       onSelect={fix}
                     />
-                  ) : (
-                    <Empty title={chart.silence ?? "Nothing is known of that time"} />
                   )}
                 </figure>
               );
