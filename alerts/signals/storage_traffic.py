@@ -13,6 +13,7 @@ import numpy as np
 from alerts.signals.ports import (
     Span,
     carried,
+    gap_cells,
     line_bytes,
     mean,
     percent,
@@ -165,13 +166,16 @@ def what_fills(
     ``kind`` READ what it receives beyond what it sends. It is the host's own storage traffic if
     that is what the host writes (reads), cell by cell, and the ring lost no more of the line by it:
     its transfers take ``ratio`` times as long as usual. Where nothing tells what it is, both
-    together must fill the line in one cell: a slow NIC could not send as much.
+    together must fill the line in one cell: a slow NIC could not send as much. Only the last half
+    minute of ``span_ns`` counts.
     """
     found = place_of(window, nic, *span_ns)
     if found is None:
         return None
     row, span = found
     ports = window.ports
+    # A checkpoint that is over, or that a NIC no longer carries, excuses nothing that goes on.
+    span = Span(max(span.first, span.last + 1 - gap_cells(ports)), span.last)
     line = line_bytes(ports, row)
     sent, far = carried(ports)[row], int(ports.other_end[row])
     received = values_of(ports, "receive_bytes_total")[row]

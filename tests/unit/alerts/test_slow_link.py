@@ -540,15 +540,18 @@ def test_members_and_rings_that_are_unknown_do_no_harm() -> None:
 LINE_BYTES = 50e9
 
 
-def with_storage(window: Window, does: str, storage: float, moved: float) -> Window:
-    """node3 reads or has written so much (shares of its line) while its ring is slow.
+def with_storage(
+    window: Window, does: str, storage: float, moved: float, seconds: float = 1e3
+) -> Window:
+    """node3 reads or has written so much (shares of its line) since its ring is slow.
 
     Its port then moves ``moved`` of the line that way, and a tenth the other way and otherwise.
     """
     hosts = [f"node{number}" for number in range(8)]
     grid = window.ports.grid
     busy = np.zeros(grid.cells)
-    busy[grid.cell_of(window.jobs[0].operations.last_exit_ns[SLOW[0]]) :] = 1.0
+    first = grid.cell_of(window.jobs[0].operations.last_exit_ns[SLOW[0]])
+    busy[first : first + round(seconds * NS / grid.step_ns)] = 1.0
     ring = np.full((8, grid.cells), 0.1 * LINE_BYTES)
     full = ring.copy()
     full[3] += busy * (moved - 0.1) * LINE_BYTES
@@ -596,6 +599,22 @@ def test_a_nic_that_is_full_of_its_host_s_checkpoint_is_not_slow(
     assert (found.cause, found.reason) == said
     if written:
         assert any("writes" in one.text and "(server filer)" in one.text for one in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cause"),
+    [(100.0, Cause.CONGESTION), (75.0, Cause.CONGESTION), (40.0, Cause.SLOW_LINK)],
+)
+def test_a_checkpoint_that_was_over_half_a_minute_ago_excuses_no_nic(
+    seconds: float, cause: Cause
+) -> None:
+    """A NIC became slow while its host wrote one, and stayed slow for 94 s."""
+    job = make_job([Group(range(8), NIC, range(30, 500))], operations=500)
+    hosts = [f"node{number}" for number in range(8)]
+    ports = make_ports(hosts, grid=Grid(START_NS, 5 * NS, 21))
+    hosts_grid = msgspec.structs.replace(make_window(job).hosts, grid=ports.grid)
+    window = msgspec.structs.replace(make_window(job, ports=ports), hosts=hosts_grid)
+    assert one_finding(with_storage(window, "written", 0.7, 0.9, seconds)).cause is cause
 
 
 @pytest.mark.parametrize(
