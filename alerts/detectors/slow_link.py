@@ -128,12 +128,12 @@ SMOOTH_WEIGHT = 1.5
 """How much more likely the smooth one is; never enough to overrule a ladder."""
 VICTIMS_MAX = 32
 UNNAMED_STRENGTH = 0.3
-FILLED_SHARE = 0.6
-"""Of suspicion, of a receiver that is full of what others send: whether the queue stands there, or
-on their way to it, no counter of a NIC tells."""
 TOLD_STRENGTH = 0.35
 """The same where it goes on and the job's own steps show that people must hear of it: just enough
 for an incident, which names nobody and gives way to any verdict on that job that does."""
+FILLED_SHARE = 0.3
+"""Of suspicion, of a receiver that is full of what others send: whether the queue stands there, or
+on their way to it, no counter of a NIC tells."""
 INCOMPLETE = 0.7
 """How much less is believed where records of ranks are missing."""
 WITHOUT_USUAL = 0.7
