@@ -169,6 +169,10 @@ def test_whose_pieces_are_made_without_being_asked_for(
     left_out = stand.left_out["ALWAYS_SHARE"]
     assert stand.rounds(2) == 0
     assert stand.left_out["ALWAYS_SHARE"] == left_out, "nothing is left out when all is made"
+    monkeypatch.setattr(ahead_module, "AHEAD_JOBS_MAX", 1)
+    stand.now_s += 1
+    stand.rounds(1)
+    assert stand.left_out["ALWAYS_SHARE"] == left_out + 1, "two others run, of which one may be"
 
 
 @pytest.mark.parametrize("why", ["accused", "page"])

@@ -154,8 +154,8 @@ class Ahead:
         self._allowed_s = min(self._allowed_s, ALWAYS_SHARE * ALWAYS_SECONDS)
         self._counted_s = now_s
         count = left_out = 0
-        for job in jobs:
-            if self._allowed_s <= 0:
+        for place, job in enumerate(jobs):
+            if self._allowed_s <= 0 or place >= AHEAD_JOBS_MAX:
                 left_out += 1
                 continue
             due = await asyncio.to_thread(self._due_of_other, job, quiet)
@@ -186,8 +186,10 @@ class Ahead:
     def _metered(self, *, is_free: bool) -> Iterator[None]:
         """What the thread takes is taken off what jobs that nobody asked for may take."""
         began = time.thread_time()
-        yield
-        self._allowed_s -= 0.0 if is_free else time.thread_time() - began
+        try:
+            yield
+        finally:
+            self._allowed_s -= 0.0 if is_free else time.thread_time() - began
 
     # --- what is due ----------------------------------------------------------------------------
 
@@ -208,7 +210,7 @@ class Ahead:
         self._gone = {key for key in self._gone if key[1] >= first}
         self._waiting = {(each.job, start) for each in found for start in each.starts}
         others = [job for job in running if job not in jobs]
-        return [each for each in found if each.starts], others[: AHEAD_JOBS_MAX - len(found)]
+        return [each for each in found if each.starts], others
 
     def _due_of_other(self, job: str, quiet: int) -> Due:
         with self._metered(is_free=False):
