@@ -11,7 +11,7 @@ import bisect
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import cast
@@ -175,6 +175,9 @@ class MemoryReader(Reader):
         """There are no aliases, so there is one strand."""
         rows = SeriesRows(self._memory_store.find(strands[0].selector))
         return Found(rows, {}, None, "", {}, in_order=True)
+
+    def find_all(self, sought: Iterable[tuple[list[Strand], int, int]]) -> None:
+        """There is nothing to look for ahead: `find` finds each at hand."""
 
     def moved(self, strands: list[Strand], after_ms: int, to_ms: int) -> Found | None:  # noqa: ARG002
         """All are looked at: they are at hand."""

@@ -93,6 +93,13 @@ def test_the_edge_of_a_range_is_the_dialects(tmp_path: Path) -> None:
     assert main(["rules", "test", "--dialect", "prometheus-3", path]) == 1
 
 
+def test_series_of_several_selectors_are_found_in_memory(tmp_path: Path) -> None:
+    """A question to the store looks for those with labels all at once; in memory there is none."""
+    rules = RULES.replace("expr: load > 3", """expr: 'load{host="a"} > 3 or load{host="b"} > 3'""")
+    assert rules != RULES
+    assert main(["rules", "test", write_files(tmp_path, rules=rules)]) == 0
+
+
 def test_a_start_and_a_fuzzy_comparison_are_understood(tmp_path: Path) -> None:
     tests = (
         TESTS.replace("rule_files", "fuzzy_compare: true\nrule_files")
