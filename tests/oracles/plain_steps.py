@@ -7,6 +7,7 @@ from itertools import chain
 import msgspec
 import numpy as np
 
+from alerts.window import steps
 from alerts.window.columns import Floats, Ints, Step
 from alerts.window.split import distinct, medians, reduced, starts_of
 from alerts.window.statistics import middle
@@ -21,18 +22,8 @@ from alerts.window.steps import (
 from collector.contract.records import ABSENT
 
 
-class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
+class Rhythm(steps.Rhythm, frozen=True, kw_only=True):
     own: Work
-    pattern: Ints
-    away_ns: Ints
-
-    @property
-    def period(self) -> int:
-        return len(self.pattern)
-
-    @property
-    def before(self) -> Ints:
-        return np.roll(self.pattern, 1)
 
 
 def infer_bounds(work: Work) -> Bounds | None:
@@ -40,7 +31,7 @@ def infer_bounds(work: Work) -> Bounds | None:
     patterns: dict[bytes, Ints | None] = {}
     each = [find_rhythm(own, patterns) for own in by_rank(work)]
     rhythms = [rhythm for rhythm in each if rhythm is not None]
-    seam = find_seam(rhythms)
+    seam = steps.find_seam([*rhythms])
     found = [bounds for rhythm in rhythms if (bounds := bounds_of_rank(rhythm, seam)) is not None]
     if not found:
         return None
@@ -120,26 +111,6 @@ def away_before(own: Work) -> Ints:
     if (launched != ABSENT).all():
         away[1:] = np.minimum(away[1:], np.diff(launched))
     return away
-
-
-def find_seam(rhythms: list[Rhythm]) -> tuple[int, int]:
-    """The pair of operations between which all ranks together stay away longest: a step begins."""
-    alike: dict[bytes, list[Rhythm]] = {}
-    for rhythm in rhythms:
-        alike.setdefault(rhythm.pattern.tobytes(), []).append(rhythm)
-    away: dict[tuple[int, int], float] = {}
-    for group in alike.values():
-        before, after = group[0].before, group[0].pattern
-        first, seam = distinct(before, after)
-        order = np.argsort(seam, kind="stable")
-        times = np.stack([rhythm.away_ns for rhythm in group])[:, order]
-        longest = np.maximum.reduceat(times, starts_of(seam[order]), axis=1)
-        together = np.maximum(longest, 0).sum(axis=0, dtype=np.float64)
-        for number in np.argsort(first, kind="stable").tolist():
-            place = first[number]
-            pair = int(before[place]), int(after[place])
-            away[pair] = away.get(pair, 0.0) + float(together[number])
-    return max(away, key=lambda pair: away[pair], default=(-1, -1))
 
 
 def bounds_of_rank(rhythm: Rhythm, seam: tuple[int, int]) -> Bounds | None:
