@@ -2,7 +2,9 @@
 
 A burst begins with a window above the threshold and lasts while windows stay above the release;
 it has ended when they stayed below that for HOLD_WINDOWS. One hole of a window does not split it:
-packets come in clumps, and a read may fall between two of them.
+packets come in clumps, and a read may fall between two of them. Nor does one clump make it: until
+so many windows as make a burst were above the threshold, HOLD_WINDOWS at or below that end it, so
+that an even flow above the release is none because one read of it came late.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import NamedTuple
 from collector.bursts.plan import NS_PER_SECOND
 
 HOLD_WINDOWS = 2
-"""Windows below the release that end a burst."""
+"""Windows below the release that end a burst, or below the threshold one that only begins."""
 LONG_NS = NS_PER_SECOND
 """A burst that goes on for so long is reported then, and again when it ends: an on-call person
 must not wait for the end of a transfer that never ends."""
@@ -37,6 +39,7 @@ class Detector:
         "_above",
         "_below_ns",
         "_bytes",
+        "_doubt_ns",
         "_end_ns",
         "_hold_ns",
         "_is_reported",
@@ -68,7 +71,7 @@ class Detector:
     def _forget(self) -> None:
         self.is_open = self._is_reported = False
         self._start_ns = self._end_ns = self._bytes = self._above = self._windows = 0
-        self._below_ns = self._waiting_bytes = self._waiting_windows = 0
+        self._below_ns = self._waiting_bytes = self._waiting_windows = self._doubt_ns = 0
         self._peak = 0.0
 
     def take(self, start_ns: int, end_ns: int, counted: int, rate: float) -> Burst | None:
@@ -80,6 +83,10 @@ class Detector:
             if rate <= self.threshold:
                 return None
             self.is_open, self._start_ns = True, start_ns
+        if self._above < self._windows_min:
+            self._doubt_ns = 0 if rate > self.threshold else self._doubt_ns + end_ns - start_ns
+            if self._doubt_ns >= self._hold_ns:
+                return self.close()
         if rate <= self._release:
             self._below_ns += end_ns - start_ns
             self._waiting_bytes += counted

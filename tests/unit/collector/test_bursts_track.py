@@ -282,6 +282,9 @@ def test_a_burst_has_a_start_a_length_a_peak_and_bytes(feed: Feed) -> None:
         ([FULL, FULL, *[FULL * 4 // 10] * 20, FULL, FULL], 1),  # between release and threshold
         ([FULL, FULL, *[FULL // 5] * 3, FULL, FULL], 2),
         ([FULL, *[FULL * 4 // 10] * 20], 0),  # never two above the threshold
+        ([FULL, *[FULL * 4 // 10] * 1_500], 0),  # however long the flow behind it
+        ([FULL, *[FULL * 4 // 10] * 9, FULL, *[FULL * 4 // 10] * 1_500], 0),  # nor two by chance
+        ([FULL, FULL * 4 // 10, FULL, 0], 1),
     ],
 )
 def test_what_is_one_burst(feed: Feed, steps: list[int], count: int) -> None:
