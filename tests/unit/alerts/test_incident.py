@@ -33,6 +33,7 @@ from collector.contract.verdict import (
     Culprit,
     Evidence,
     Reason,
+    Verdict,
 )
 from tests.worlds.incident_story import NIC, RANK, START_NS, Story, cost, verdict
 
@@ -279,6 +280,49 @@ def test_what_was_over_before_anybody_said_it_is_told_once_and_is_closed() -> No
     story.at(105, past)
     assert story.news == [(100, News.CLOSED)]
     assert standing_verdicts(story.incidents) == []
+
+
+# --- when it began ------------------------------------------------------------------------------
+
+
+def since_s(story: Story) -> float:
+    return (story.only().verdict.since_ns - START_NS) / NS
+
+
+def throttled(
+    since: float, *evidence_from: float, reason: Reason = Reason.GPU_THROTTLED
+) -> Verdict:
+    """A verdict whose evidence begins at these times."""
+    clocks = [
+        Evidence(metric="clock", text="low", value=1.0, unit="Hz", from_ns=at, to_ns=at + NS)
+        for at in (START_NS + round(second * NS) for second in evidence_from)
+    ]
+    return verdict(Cause.STRAGGLER, RANK, since=since, reason=reason, evidence=tuple(clocks))
+
+
+def test_a_round_that_lacks_the_first_records_does_not_let_it_begin_later() -> None:
+    """Seen live: steps were read from 44 s after the beginning on, the clock's readings from it."""
+    story = Story()
+    story.at(20, throttled(10, 10, 12))
+    story.at(60, throttled(54, 12, 54))
+    assert since_s(story) == 12
+    # What is said stays, with its evidence, where a round has no reason.
+    story.at(65, throttled(58, 58, reason=Reason.UNKNOWN))
+    assert since_s(story) == 12
+
+
+def test_it_begins_when_its_evidence_does_where_that_was_estimated_too_early() -> None:
+    story = Story()
+    story.at(20, throttled(0, 0))
+    story.at(25, throttled(15, 15))
+    assert since_s(story) == 15
+
+
+def test_evidence_from_before_the_trouble_makes_it_no_older() -> None:
+    story = Story()
+    story.at(20, throttled(10, -100, 10))
+    story.at(25, throttled(15, -100, 15))
+    assert since_s(story) == 10
 
 
 # --- cost ---------------------------------------------------------------------------------------
