@@ -339,6 +339,18 @@ def test_the_cost_goes_on_growing_when_the_window_no_longer_shows_the_start() ->
     assert story.only().verdict.since_ns == START_NS
 
 
+def test_seconds_that_are_lost_are_a_share_also_when_steps_are_as_usual_again() -> None:
+    """A link still loses packets, and costs the job nothing any more: it did."""
+    story = Story()
+    story.at(10, verdict(costs=(cost(2.0),)))
+    free = msgspec.structs.replace(cost(0.0, share=0.0), step_seconds=1.0)
+    story.at(15, verdict(costs=(free,)))
+    (found,) = story.only().verdict.costs
+    assert (found.lost_seconds, found.lost_share) == (2.0, 0.2)
+    assert (found.step_seconds, found.step_seconds_without) == (1.25, 1.0)
+    assert found.gpu_hours == pytest.approx(cost(2.0).gpu_hours)
+
+
 def test_a_gap_costs_nothing_and_lasts_nothing() -> None:
     """Two bursts of 73 and 61 s, 25 minutes apart, are 134 s, and not 27 minutes."""
     story = Story()
