@@ -241,33 +241,45 @@ class SeriesMemory:
                 self._look_all(ask, several)
 
     def _is_missing(self, one: Sought) -> bool:
-        before = self._found.get(one.key)
+        """Whether it is to be found with others: it has a metric, and a label that few have."""
+        selector, before = one.strands[0].selector, self._found.get(one.key)
+        if selector.metric is None or selector.label is None:
+            return False
         is_known = before is not None and before[0] == one.version
         return one.version is not None and not is_known and one.key[0] not in self._large
 
     def _look_all(self, ask: Ask, sought: Sequence[Sought]) -> None:
         condition = Condition()
-        of_each = [[strand.condition(condition) for strand in one.strands] for one in sought]
-        wheres = " OR ".join(f"({match})" for matches in of_each for match in matches)
+        of_each = [[strand.conditions(condition) for strand in one.strands] for one in sought]
+        # Few texts, each evaluated once: to read a long statement takes longer than to answer it.
+        meets = {text: None for strands in of_each for texts in strands for text in texts}
+        place_of = {text: place for place, text in enumerate(meets)}
         rows = ask(
             "SELECT series, metric_name AS name, labels, "  # noqa: S608 - placeholders only
-            f"[{', '.join(map(number_of_first, of_each))}] AS strands FROM series "
-            f"WHERE {condition.days(sought[0].from_ms, sought[0].to_ms)} AND ({wheres}) "
+            f"[{', '.join(meets)}] AS meets FROM series "
+            f"WHERE {condition.days(sought[0].from_ms, sought[0].to_ms)} "
+            f"AND {any_of(sought, condition)} "
             f"ORDER BY series LIMIT 1 BY series LIMIT {SERIES_MAX + 1}",
             condition.parameters,
         )
         if rows.num_rows > SERIES_MAX:
             return
         series, labels = rows["series"].to_pylist(), read_labels(rows)
+        names = np.array(rows["name"].to_pylist(), object)
+        met = np.array(rows["meets"].to_pylist(), bool).reshape(-1, len(meets))
         self._learn(dict(zip(series, labels, strict=True)))
-        strands = np.array(rows["strands"].to_pylist(), np.int64).reshape(-1, len(sought))
-        for number, one in enumerate(sought):
-            own = np.flatnonzero(strands[:, number] < len(one.strands)).tolist()
+        for one, strands in zip(sought, of_each, strict=True):
+            is_of = [
+                (names == strand.metric) & met[:, [place_of[text] for text in texts]].all(axis=1)
+                for strand, texts in zip(one.strands, strands, strict=True)
+            ]
+            strand_of = np.argmax(np.array([*is_of, np.ones(len(series), bool)]), axis=0)
+            own = np.flatnonzero(strand_of < len(is_of)).tolist()
             found = self._gather(
                 one.strands,
                 [series[row] for row in own],
                 [labels[row] for row in own],
-                strands[own, number].tolist(),
+                strand_of[own].tolist(),
                 *where_of(one.strands, one.from_ms, one.to_ms)[:2],
                 everything=len(one.strands[0].selector.matchers) == 1,
             )
@@ -448,6 +460,19 @@ def where_of(
     if ids is not None:
         where += f" AND series IN {condition.bind(ids, 'Array(UInt64)')}"
     return where, condition.parameters, matches
+
+
+def any_of(sought: Sequence[Sought], condition: Condition) -> str:
+    """What the series of all these selectors meet, and few others: their metrics, and a label."""
+    names = sorted({strand.metric for one in sought for strand in one.strands if strand.metric})
+    chosen = {
+        strand.meets(condition, label): None
+        for one in sought
+        if (label := one.strands[0].selector.label) is not None
+        for strand in one.strands
+    }
+    metric = f"metric_name IN {condition.bind(names, 'Array(String)')}"
+    return f"{metric} AND ({' OR '.join(chosen)})"
 
 
 def number_of_first(matches: Sequence[str]) -> str:

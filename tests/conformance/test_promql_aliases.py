@@ -297,6 +297,22 @@ def test_a_view_s_questions_by_host_are_looked_for_at_once(service: InProcess) -
     assert looks_in(asked) == 1
 
 
+@pytest.mark.parametrize("most", [1, 4])
+def test_what_selectors_have_in_common_is_said_once(service: InProcess, most: int) -> None:
+    """The engine takes longer to read a long statement than to answer it."""
+    metrics = ("transmit_bytes", "receive_bytes", "receive_errors", "transmit_discards")[:most]
+    sought = [
+        (strands_of(parse_selector(f'fabric_port_{one}_total{{host="node-7"}}'), load_catalog()),)
+        for one in (*metrics, "symbol_errors")
+    ]
+    reader = Reader(service.store, SeriesMemory(), time.monotonic() + 600)
+    with patch.object(service.store, "query", side_effect=service.store.query) as asked:
+        reader.find_all((*one, NOW * 1000 - 600_000, NOW * 1000) for one in sought)
+    (text,) = [call.args[0] for call in asked.call_args_list if "AS meets" in call.args[0]]
+    assert text.count("labels['instance'], '['") == 2, "once to choose rows, once for all selectors"
+
+
 def looks_in(asked: Mock) -> int:
     """How many questions were for series: the service itself asks others meanwhile."""
-    return sum("strand" in call.args[0] for call in asked.call_args_list)
+    texts = [call.args[0] for call in asked.call_args_list]
+    return sum("AS meets" in text or "AS strand" in text for text in texts)
