@@ -16,7 +16,7 @@ from api.base.limits import QUERY_LABELS_CACHED_MAX, QUERY_SERIES_MAX
 from api.base.memory import memory_bytes
 from api.data.selectors import Condition, Selector, utc_day
 from api.promql.aliases import Strand
-from api.promql.arrange import Ids
+from api.promql.arrange import Ids, Stored
 from api.promql.errors import QueryError, failed
 from api.promql.values import Floats, Ints, LabelRows, Labels, Vector, derive, label_key
 from collector.contract.identity import METRIC_LABEL, metric_id
@@ -181,6 +181,37 @@ class Found(msgspec.Struct, frozen=True):
         )
 
 
+class Group(msgspec.Struct):
+    """Series of several selectors, whose samples of one time are read by one statement."""
+
+    found: Found
+    """All of them: for what is read; without labels."""
+    members: list[Found]
+    stored: Stored | None = None
+    """The samples of all, when they are read."""
+
+    @property
+    def series(self) -> int:
+        return len(self.found.parameters["series"])
+
+    def has(self, found: Found) -> bool:
+        return any(one is found for one in self.members)
+
+
+def group_of(found: Sequence[Found]) -> Group | None:
+    """None: there are not two, or too many series to list them."""
+    members = [one for one in found if one.is_listed]
+    series, metrics = (
+        sorted({each for one in members for each in one.parameters[name]})
+        for name in ("series", "metrics")
+    )
+    if len(members) < 2 or len(series) > IDS_INLINE_MAX:  # noqa: PLR2004 - several
+        return None
+    parameters = {"metrics": metrics, "series": series}
+    where = f"{OF_METRIC} AND {OF_SERIES}"
+    return Group(Found(LabelRows(()), {}, None, where, parameters), members)
+
+
 class SeriesMemory:
     """Cache of labels by id, and of selectors' results. Thread-safe."""
 
@@ -205,11 +236,10 @@ class SeriesMemory:
         ``version`` is the store's `series_version` of their metrics, read before anything else: a
         result of the same version is reused without a query. ``among``: see `Found.among`.
         """
+        sought = Sought(version, strands, from_ms, to_ms)
+        if (known := self.known(sought)) is not None:
+            return known
         selector = strands[0].selector
-        key = (selector, utc_day(from_ms), utc_day(to_ms))
-        before = self._found.get(key)
-        if before is not None and version is not None and before[0] == version:
-            return before[1]
         useful = kept_apart(strands, among)
         if useful and selector in self._large:
             return self._look(ask, strands, from_ms, to_ms, useful)
@@ -225,7 +255,7 @@ class SeriesMemory:
         if len(found.labels) >= LARGE_FROM:
             self._note_large(selector, len(found.labels))
         if version is not None:
-            self._remember(key, version, found)
+            self._remember(sought.key, version, found)
         return found
 
     def find_all(self, ask: Ask, sought: Sequence[Sought]) -> None:
@@ -240,13 +270,17 @@ class SeriesMemory:
             if len(several) > 1:
                 self._look_all(ask, several)
 
+    def known(self, one: Sought) -> Found | None:
+        """What a selector was found to match, if that is surely all."""
+        version, found = self._found.get(one.key, (None, None))
+        return found if version is not None and version == one.version else None
+
     def _is_missing(self, one: Sought) -> bool:
         """Whether it is to be found with others: it has a metric, and a label that few have."""
-        selector, before = one.strands[0].selector, self._found.get(one.key)
-        if selector.metric is None or selector.label is None:
+        selector = one.strands[0].selector
+        if selector.metric is None or selector.label is None or selector in self._large:
             return False
-        is_known = before is not None and before[0] == one.version
-        return one.version is not None and not is_known and one.key[0] not in self._large
+        return one.version is not None and self.known(one) is None
 
     def _look_all(self, ask: Ask, sought: Sequence[Sought]) -> None:
         condition = Condition()
