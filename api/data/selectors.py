@@ -39,9 +39,10 @@ class Selector(msgspec.Struct, frozen=True):
         return None
 
     @property
-    def is_by_label(self) -> bool:
-        """Whether a label besides the metric's name must have one value: it finds few series."""
-        return any(one.operator == "=" and one.label != METRIC_LABEL for one in self.matchers)
+    def label(self) -> Matcher | None:
+        """A label besides the metric's name that must have one value: few series have it."""
+        named = (one for one in self.matchers if one.label != METRIC_LABEL)
+        return next((one for one in named if one.operator == "="), None)
 
 
 def parse_selector(text: str) -> Selector:
@@ -91,16 +92,23 @@ class Condition:
 
     def __init__(self) -> None:
         self.parameters: dict[str, Any] = {}
+        self._texts: dict[str, str] = {}
 
     def bind(self, value: object, kind: str) -> str:
+        """The placeholder of a value. A text has one, so that equal conditions are equal in SQL."""
+        if isinstance(value, str) and kind == "String" and value in self._texts:
+            return self._texts[value]
         name = f"p{len(self.parameters)}"
         self.parameters[name] = value
-        return f"{{{name}:{kind}}}"
+        placeholder = f"{{{name}:{kind}}}"
+        if isinstance(value, str) and kind == "String":
+            self._texts[value] = placeholder
+        return placeholder
 
     def matches(self, selector: Selector) -> str:
-        return " AND ".join(self._match(matcher) for matcher in selector.matchers) or "1"
+        return " AND ".join(self.match(matcher) for matcher in selector.matchers) or "1"
 
-    def _match(self, matcher: Matcher) -> str:
+    def match(self, matcher: Matcher) -> str:
         if matcher.label == METRIC_LABEL:
             subject = "metric_name"
         else:

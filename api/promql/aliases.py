@@ -44,25 +44,30 @@ class Strand(msgspec.Struct, frozen=True):
         return 1.0 if self.alias is None else self.alias.factor
 
     def condition(self, condition: Condition) -> str:
+        if self.alias is None:
+            return condition.matches(self.selector)
+        name = condition.match(Matcher(METRIC_LABEL, "=", self.alias.name))
+        return " AND ".join([name, *self.conditions(condition)])
+
+    def conditions(self, condition: Condition) -> list[str]:
+        """What a series must meet besides the metric's name."""
+        matched = self.alias.match if self.alias is not None else {}
+        theirs = [condition.match(Matcher(name, "=", value)) for name, value in matched.items()]
+        ours = [one for one in self.selector.matchers if one.label != METRIC_LABEL]
+        return theirs + [self.meets(condition, matcher) for matcher in ours]
+
+    def meets(self, condition: Condition, matcher: Matcher) -> str:
+        """The condition that a label, as it is shown, meets a matcher; not the metric's name."""
         alias = self.alias
         if alias is None:
-            return condition.matches(self.selector)
-        theirs = [Matcher(METRIC_LABEL, "=", alias.name)]
-        theirs += [Matcher(label, "=", value) for label, value in alias.match.items()]
-        parts = [condition.matches(Selector(tuple(theirs)))]
-        for matcher in self.selector.matchers:
-            if matcher.label == METRIC_LABEL:
-                continue
-            if matcher.label == "host":
-                parts.append(condition.match_subject(host_subject(condition, alias), matcher))
-            elif matcher.label in alias.means:
-                told = condition.bind(alias.means[matcher.label], "String")
-                parts.append(condition.match_subject(told, matcher))
-            else:
-                renamed = alias.labels.get(matcher.label, matcher.label)
-                moved = Matcher(renamed, matcher.operator, matcher.value)
-                parts.append(condition.matches(Selector((moved,))))
-        return " AND ".join(parts)
+            return condition.match(matcher)
+        if matcher.label == "host":
+            return condition.match_subject(host_subject(condition, alias), matcher)
+        if matcher.label in alias.means:
+            told = condition.bind(alias.means[matcher.label], "String")
+            return condition.match_subject(told, matcher)
+        renamed = alias.labels.get(matcher.label, matcher.label)
+        return condition.match(Matcher(renamed, matcher.operator, matcher.value))
 
     def is_among(self, condition: Condition, label: str, values: Sequence[str]) -> str:
         """The condition that a label, as it is shown, has one of some values."""

@@ -152,7 +152,7 @@ class Evaluation:
         """Look at once for the series of selectors by labels."""
         sought = []
         for select, range_ms in plan.selects_of(query):
-            if select.selector.is_by_label:
+            if select.selector.label is not None:
                 ends = self.ends(grid, select.offset_ms, select.at)
                 from_ms = clamp_ms(int(ends[0]) - (range_ms or self._frame.lookback_ms))
                 strands = strands_of(select.selector, self._frame.catalog)

@@ -35,8 +35,10 @@ from api.promql.find import (
     OF_SERIES,
     Among,
     Found,
+    Group,
     SeriesMemory,
     Sought,
+    group_of,
 )
 from api.promql.reads import Reads, key_of
 from api.promql.values import Bools, Floats, Grid, Ints, LabelRows
@@ -52,6 +54,9 @@ PARTED_FROM = 1_000
 SHORT_INTERVAL_MS = 2_000
 """Samples are rarely much closer to each other; a range that holds few of them even so is not
 counted before it is read."""
+
+GROUP_MS_MAX = PART_SAMPLES * SHORT_INTERVAL_MS
+"""Series times their time, up to which those of several selectors are read together."""
 
 TOO_MANY_SAMPLES = (
     "query processing would load too many samples into memory in query execution; "
@@ -111,6 +116,8 @@ class Reader:
         self._tag = uuid.uuid4().hex
         self._stopped = threading.Event()
         self._counting = threading.Lock()
+        self._groups: dict[tuple[int, int], Group] = {}
+        """By the time that is read: after it, and until it."""
         self.samples = 0
         self.peak_samples = 0
         self._loaded = 0
@@ -134,9 +141,17 @@ class Reader:
         return self._memory.find(self.ask, version, strands, from_ms, to_ms, among)
 
     def find_all(self, sought: Iterable[tuple[list[Strand], int, int]]) -> None:
-        """Look for the series of several selectors at once, so that `find` knows them."""
-        found = [Sought(self._version(strands), strands, *span) for strands, *span in sought]
-        self._memory.find_all(self.ask, found)
+        """Look for the series of several selectors at once, so that `find` knows them.
+
+        Samples of those with the same time are read together, when the first of them is.
+        """
+        wanted = [Sought(self._version(strands), strands, *span) for strands, *span in sought]
+        self._memory.find_all(self.ask, wanted)
+        for span in {(one.from_ms, one.to_ms) for one in wanted}:
+            known = [self._memory.known(one) for one in wanted if (one.from_ms, one.to_ms) == span]
+            group = group_of([one for one in known if one is not None])
+            if group is not None and group.series * (span[1] - span[0]) <= GROUP_MS_MAX:
+                self._groups[span] = group
 
     def _version(self, strands: list[Strand]) -> int | None:
         metrics = [strand.metric for strand in strands if strand.metric is not None]
@@ -240,6 +255,14 @@ class Reader:
         return Stored(flat.series, flat.time_ms, flat.value)
 
     def _read(self, found: Found, table: str, after_ms: int, to_ms: int) -> Stored:
+        group = self._groups.get((after_ms, to_ms))
+        if group is not None and table == "samples" and group.has(found):
+            if group.stored is None:
+                group.stored = self._take(group.found, table, after_ms, to_ms)
+            return group.stored
+        return self._take(found, table, after_ms, to_ms)
+
+    def _take(self, found: Found, table: str, after_ms: int, to_ms: int) -> Stored:
         parameters = {**found.parameters, "after_ms": after_ms, "to_ms": to_ms}
         # Some series lie in many blocks of their metric, and are few of the rows there: the other
         # columns are read and unpacked only where one of them is.

@@ -16,7 +16,7 @@ from api.base.limits import QUERY_LABELS_CACHED_MAX, QUERY_SERIES_MAX
 from api.base.memory import memory_bytes
 from api.data.selectors import Condition, Selector, utc_day
 from api.promql.aliases import Strand
-from api.promql.arrange import Ids
+from api.promql.arrange import Ids, Stored
 from api.promql.errors import QueryError, failed
 from api.promql.values import Floats, Ints, LabelRows, Labels, Vector, derive, label_key
 from collector.contract.identity import METRIC_LABEL, metric_id
@@ -181,6 +181,37 @@ class Found(msgspec.Struct, frozen=True):
         )
 
 
+class Group(msgspec.Struct):
+    """Series of several selectors, whose samples of one time are read by one statement."""
+
+    found: Found
+    """All of them: for what is read; without labels."""
+    members: list[Found]
+    stored: Stored | None = None
+    """The samples of all, when they are read."""
+
+    @property
+    def series(self) -> int:
+        return len(self.found.parameters["series"])
+
+    def has(self, found: Found) -> bool:
+        return any(one is found for one in self.members)
+
+
+def group_of(found: Sequence[Found]) -> Group | None:
+    """None: there are not two, or too many series to list them."""
+    members = [one for one in found if one.is_listed]
+    series, metrics = (
+        sorted({each for one in members for each in one.parameters[name]})
+        for name in ("series", "metrics")
+    )
+    if len(members) < 2 or len(series) > IDS_INLINE_MAX:  # noqa: PLR2004 - several
+        return None
+    parameters = {"metrics": metrics, "series": series}
+    where = f"{OF_METRIC} AND {OF_SERIES}"
+    return Group(Found(LabelRows(()), {}, None, where, parameters), members)
+
+
 class SeriesMemory:
     """Cache of labels by id, and of selectors' results. Thread-safe."""
 
@@ -205,11 +236,10 @@ class SeriesMemory:
         ``version`` is the store's `series_version` of their metrics, read before anything else: a
         result of the same version is reused without a query. ``among``: see `Found.among`.
         """
+        sought = Sought(version, strands, from_ms, to_ms)
+        if (known := self.known(sought)) is not None:
+            return known
         selector = strands[0].selector
-        key = (selector, utc_day(from_ms), utc_day(to_ms))
-        before = self._found.get(key)
-        if before is not None and version is not None and before[0] == version:
-            return before[1]
         useful = kept_apart(strands, among)
         if useful and selector in self._large:
             return self._look(ask, strands, from_ms, to_ms, useful)
@@ -225,7 +255,7 @@ class SeriesMemory:
         if len(found.labels) >= LARGE_FROM:
             self._note_large(selector, len(found.labels))
         if version is not None:
-            self._remember(key, version, found)
+            self._remember(sought.key, version, found)
         return found
 
     def find_all(self, ask: Ask, sought: Sequence[Sought]) -> None:
@@ -240,34 +270,50 @@ class SeriesMemory:
             if len(several) > 1:
                 self._look_all(ask, several)
 
+    def known(self, one: Sought) -> Found | None:
+        """What a selector was found to match, if that is surely all."""
+        version, found = self._found.get(one.key, (None, None))
+        return found if version is not None and version == one.version else None
+
     def _is_missing(self, one: Sought) -> bool:
-        before = self._found.get(one.key)
-        is_known = before is not None and before[0] == one.version
-        return one.version is not None and not is_known and one.key[0] not in self._large
+        """Whether it is to be found with others: it has a metric, and a label that few have."""
+        selector = one.strands[0].selector
+        if selector.metric is None or selector.label is None or selector in self._large:
+            return False
+        return one.version is not None and self.known(one) is None
 
     def _look_all(self, ask: Ask, sought: Sequence[Sought]) -> None:
         condition = Condition()
-        of_each = [[strand.condition(condition) for strand in one.strands] for one in sought]
-        wheres = " OR ".join(f"({match})" for matches in of_each for match in matches)
+        of_each = [[strand.conditions(condition) for strand in one.strands] for one in sought]
+        # Few texts, each evaluated once: to read a long statement takes longer than to answer it.
+        meets = {text: None for strands in of_each for texts in strands for text in texts}
+        place_of = {text: place for place, text in enumerate(meets)}
         rows = ask(
             "SELECT series, metric_name AS name, labels, "  # noqa: S608 - placeholders only
-            f"[{', '.join(map(number_of_first, of_each))}] AS strands FROM series "
-            f"WHERE {condition.days(sought[0].from_ms, sought[0].to_ms)} AND ({wheres}) "
+            f"[{', '.join(meets)}] AS meets FROM series "
+            f"WHERE {condition.days(sought[0].from_ms, sought[0].to_ms)} "
+            f"AND {any_of(sought, condition)} "
             f"ORDER BY series LIMIT 1 BY series LIMIT {SERIES_MAX + 1}",
             condition.parameters,
         )
         if rows.num_rows > SERIES_MAX:
             return
         series, labels = rows["series"].to_pylist(), read_labels(rows)
+        names = np.array(rows["name"].to_pylist(), object)
+        met = np.array(rows["meets"].to_pylist(), bool).reshape(-1, len(meets))
         self._learn(dict(zip(series, labels, strict=True)))
-        strands = np.array(rows["strands"].to_pylist(), np.int64).reshape(-1, len(sought))
-        for number, one in enumerate(sought):
-            own = np.flatnonzero(strands[:, number] < len(one.strands)).tolist()
+        for one, strands in zip(sought, of_each, strict=True):
+            is_of = [
+                (names == strand.metric) & met[:, [place_of[text] for text in texts]].all(axis=1)
+                for strand, texts in zip(one.strands, strands, strict=True)
+            ]
+            strand_of = np.argmax(np.array([*is_of, np.ones(len(series), bool)]), axis=0)
+            own = np.flatnonzero(strand_of < len(is_of)).tolist()
             found = self._gather(
                 one.strands,
                 [series[row] for row in own],
                 [labels[row] for row in own],
-                strands[own, number].tolist(),
+                strand_of[own].tolist(),
                 *where_of(one.strands, one.from_ms, one.to_ms)[:2],
                 everything=len(one.strands[0].selector.matchers) == 1,
             )
@@ -448,6 +494,19 @@ def where_of(
     if ids is not None:
         where += f" AND series IN {condition.bind(ids, 'Array(UInt64)')}"
     return where, condition.parameters, matches
+
+
+def any_of(sought: Sequence[Sought], condition: Condition) -> str:
+    """What the series of all these selectors meet, and few others: their metrics, and a label."""
+    names = sorted({strand.metric for one in sought for strand in one.strands if strand.metric})
+    chosen = {
+        strand.meets(condition, label): None
+        for one in sought
+        if (label := one.strands[0].selector.label) is not None
+        for strand in one.strands
+    }
+    metric = f"metric_name IN {condition.bind(names, 'Array(String)')}"
+    return f"{metric} AND ({' OR '.join(chosen)})"
 
 
 def number_of_first(matches: Sequence[str]) -> str:

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock, patch
 
+import numpy as np
 import pytest
 
 from api.data.selectors import parse_selector, utc_day
-from api.promql import find
+from api.promql import fetch, find
 from api.promql.aliases import strands_of
 from api.promql.engine import Engine, Question
-from api.promql.fetch import Reader
+from api.promql.fetch import GROUP_MS_MAX, Reader
 from api.promql.find import SERIES_MAX, SeriesMemory
 from api.promql.values import Dialect, Grid, Labels, Vector
 from collector.contract.catalog import load_catalog
@@ -297,6 +298,47 @@ def test_a_view_s_questions_by_host_are_looked_for_at_once(service: InProcess) -
     assert looks_in(asked) == 1
 
 
+@pytest.mark.parametrize("most", [GROUP_MS_MAX, 0])
+def test_samples_that_are_read_at_once_are_those_of_each(
+    service: InProcess, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Also where all together could be too many: then those of each are read."""
+    monkeypatch.setattr(fetch, "GROUP_MS_MAX", most)
+    strands = [strands_of(parse_selector(one), load_catalog()) for one in SELECTORS]
+    ends = [(NOW * 1000 - ago_ms, NOW * 1000) for ago_ms in (900_000, 1_800_000)]
+    sought = [(one, *span) for one in strands for span in ends]
+    single, together = (
+        Reader(service.store, SeriesMemory(), time.monotonic() + 600) for _ in range(2)
+    )
+    expected = [single.raw(single.find(*one), *one[1:]) for one in sought]
+    assert sum(len(one.values) for one in expected) > 0
+    together.find_all(sought)
+    with patch.object(service.store, "query", side_effect=service.store.query) as asked:
+        found = [together.raw(together.find(*one), *one[1:]) for one in sought]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.labels == theirs.labels
+        for name in ("rows", "times_ms", "values", "stale"):
+            assert np.array_equal(getattr(mine, name), getattr(theirs, name), equal_nan=True), name
+    reads = sum("FROM samples PREWHERE" in call.args[0] for call in asked.call_args_list)
+    assert reads == len(ends) if most else reads > len(ends)
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_what_selectors_have_in_common_is_said_once(service: InProcess, most: int) -> None:
+    """The engine takes longer to read a long statement than to answer it."""
+    metrics = ("transmit_bytes", "receive_bytes", "receive_errors", "transmit_discards")[:most]
+    sought = [
+        (strands_of(parse_selector(f'fabric_port_{one}_total{{host="node-7"}}'), load_catalog()),)
+        for one in (*metrics, "symbol_errors")
+    ]
+    reader = Reader(service.store, SeriesMemory(), time.monotonic() + 600)
+    with patch.object(service.store, "query", side_effect=service.store.query) as asked:
+        reader.find_all((*one, NOW * 1000 - 600_000, NOW * 1000) for one in sought)
+    (text,) = [call.args[0] for call in asked.call_args_list if "AS meets" in call.args[0]]
+    assert text.count("labels['instance'], '['") == 2, "once to choose rows, once for all selectors"
+
+
 def looks_in(asked: Mock) -> int:
     """How many questions were for series: the service itself asks others meanwhile."""
-    return sum("strand" in call.args[0] for call in asked.call_args_list)
+    texts = [call.args[0] for call in asked.call_args_list]
+    return sum("AS meets" in text or "AS strand" in text for text in texts)

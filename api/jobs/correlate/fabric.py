@@ -24,7 +24,8 @@ from api.base.kept import Kept
 from api.data.store.rings import Held
 from api.data.store.store import Store
 from api.fabric.model import Link, Topology
-from api.jobs.correlate.readings import SAMPLES_SETTINGS, Choice, GridReader, Samples, Target
+from api.jobs.correlate.meanings import Choice, Target
+from api.jobs.correlate.readings import SAMPLES_SETTINGS, GridReader, Samples
 from api.jobs.correlate.things import NIC, PORT, read_ports
 from api.promql.fetch import decimal_seconds, read_grid
 from collector.contract.identity import PortId, metric_id

@@ -8,7 +8,7 @@ that a window costs no work for each series in Python.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,14 +18,18 @@ import numpy.typing as npt
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Grid, Readings
 from alerts.window.split import starts_of
-from api.base.quarantine import Quarantine, shown_series
-from api.data.inventory.sightings import host_of
 from api.data.store.rings import Held
 from api.data.store.store import Store
+from api.jobs.correlate.meanings import (
+    ROAD,
+    Known,
+    Name,
+    SeriesIds,
+    Target,
+    fitting,
+    meanings_of,
+)
 from api.jobs.correlate.wanted import Wanted, series_of
-from collector.contract.catalog import Alias, Kind, load_catalog
-from collector.contract.errors import ContractError
-from collector.contract.identity import metric_id, odd_part
 from collector.contract.records import ABSENT
 
 GAP_SECONDS = 60
@@ -68,106 +72,6 @@ NAMES_SQL = """
       AND day <= toDate({to_s:Int64})
 """
 ONLY_SQL = " AND series IN {series:Array(UInt64)}"
-
-ROAD = "window"
-"""Under which the quarantine has series that windows leave out."""
-
-NOTHING = (-1, -1, -1)
-"""Codes of a series that is of no thing of a window."""
-
-SeriesIds = npt.NDArray[np.uint64]
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """A metric that windows have, and under which name.
-
-    ``split`` is the label whose values become readings of their own (`cpu_seconds_total:steal`);
-    without it lines that differ in other labels are added up (``is_max``: the largest counts).
-    ``is_peak``: of several values within one cell the largest counts, and not the last.
-    ``needs`` and ``lacks`` are labels that tell the series of this kind of thing from those of
-    another one; empty: all are its.
-    """
-
-    metric: str
-    reading: str
-    split: str = ""
-    is_max: bool = False
-    is_peak: bool = False
-    needs: str = ""
-    lacks: str = ""
-
-
-class Target(msgspec.Struct, frozen=True):
-    """A kind of thing: what windows have of it, and the labels that name one, the host first."""
-
-    choices: tuple[Choice, ...]
-    keys: tuple[str, ...]
-    may_lack_host: bool = False
-    """Whether a series without a host is of one nevertheless: a machine's exporter, read from a
-    file, names its GPUs and not itself."""
-
-    def odd(self, key: Sequence[str]) -> str:
-        """Why this key names no thing; empty: it does."""
-        first = 1 if self.may_lack_host and not key[0] else 0
-        return odd_part(self.keys[first:], key[first:])
-
-
-class Name(msgspec.Struct, frozen=True):
-    """A name of a metric: the choice that it is, and the exporter's alias."""
-
-    choice: Choice
-    is_counter: bool
-    alias: Alias | None = None
-    labels: tuple[str, ...] = ()
-    """Of the metric, by the catalog's names: they tell apart what is measured at one thing."""
-
-    @property
-    def factor(self) -> float:
-        return 1.0 if self.alias is None else self.alias.factor
-
-    def key(self, labels: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...] | None:
-        """The thing that a series is of; None if the labels name something else."""
-        theirs: Mapping[str, str] = {}
-        if self.alias is not None:
-            theirs = self.alias.labels
-            if not self.alias.fits(labels):
-                return None
-        needs, lacks = self.choice.needs, self.choice.lacks
-        if (needs and not labels.get(needs)) or (lacks and labels.get(lacks)):
-            return None
-        own = (labels.get(theirs.get(name, name), "") for name in keys[1:])
-        return (host_of(labels, theirs), *own)
-
-    def measured(self, labels: Mapping[str, str]) -> tuple[str, ...]:
-        """What is measured at the thing: values of the metric's labels, by its own names."""
-        if self.alias is None:
-            return tuple(labels.get(name, "") for name in self.labels)
-        theirs, means = self.alias.labels, self.alias.means
-        return tuple(
-            means.get(name) or labels.get(theirs.get(name, name), "") for name in self.labels
-        )
-
-
-def all_names(choices: Sequence[Choice]) -> dict[str, Name]:
-    """Every name that a series of these metrics may have: the catalog's own, and aliases.
-
-    Names of metrics alone. What a series is of (a host, a NIC by its device, an interface) is told
-    by its labels, see `Name.key`; an address is never a name.
-    """
-    catalog = load_catalog()
-    found: dict[str, Name] = {}
-    for choice in choices:
-        metric = catalog.metric(choice.metric)
-        if metric is None:
-            raise ContractError(
-                f"{choice.metric}: a window asks for what the catalog does not have"
-            )
-        is_counter, labels = metric.kind is Kind.COUNTER, tuple(metric.labels)
-        found[choice.metric] = Name(choice, is_counter, labels=labels)
-        for alias in metric.aliases:
-            found.setdefault(alias.name, Name(choice, is_counter, alias, labels))
-    return found
-
 
 # What the store answers --------------------------------------------------------------------------
 
@@ -299,15 +203,7 @@ def chained(parts: Sequence[Samples], grid: Grid) -> Samples:
     )
 
 
-# Which series is what ----------------------------------------------------------------------------
-
-
-class ReadingName(msgspec.Struct, frozen=True):
-    """A reading of one kind of thing; ``label`` is the value that it was split by."""
-
-    name: str
-    is_max: bool
-    label: str
+# Which series is what -----------------------------------------------------------------------------
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,106 +218,22 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """What is measured: series of two exporters with the same number measure the same."""
 
 
-class Known:
-    """The meaning of the series of one kind of thing, as columns sorted by series."""
-
-    def __init__(self, target: Target, quarantine: Quarantine) -> None:
-        self.target = target
-        self._quarantine = quarantine
-        self.names = all_names(target.choices)
-        self.by_id = {metric_id(name): name for name in self.names}
-        self.forget()
-
-    def forget(self) -> None:
-        """Clear everything; codes of readings and keys restart at 0."""
-        self.readings: list[ReadingName] = []
-        self.keys: list[tuple[str, ...]] = []
-        self._reading_code: dict[ReadingName, int] = {}
-        self._key_code: dict[tuple[str, ...], int] = {}
-        self._line_code: dict[tuple[int, int, tuple[str, ...]], int] = {}
-        self._line: Ints = np.zeros(0, dtype=np.int64)
-        self._series: SeriesIds = np.zeros(0, dtype=np.uint64)
-        self._reading: Ints = np.zeros(0, dtype=np.int64)
-        self._key: Ints = np.zeros(0, dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self._series)
-
-    def find(self, series: SeriesIds) -> tuple[Flags, Ints, Ints, Ints]:
-        """Which are known, and their reading, thing and line; -1 for series of other things."""
-        if not len(self._series):
-            nothing = np.full(len(series), -1, dtype=np.int64)
-            return np.zeros(len(series), dtype=bool), nothing, nothing, nothing
-        place = np.minimum(np.searchsorted(self._series, series), len(self._series) - 1)
-        is_known: Flags = self._series[place] == series
-        reading, key, line = (
-            np.where(is_known, column[place], -1)
-            for column in (self._reading, self._key, self._line)
-        )
-        return is_known, reading, key, line
-
-    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        meant = [self._meaning(row["name"], dict(row["words"])) for row in rows]
-        series = np.array([row["series"] for row in rows], dtype=np.uint64)
-        codes = np.array(meant, dtype=np.int64).reshape(-1, 3)
-        series = np.concatenate([self._series, series])
-        reading = np.concatenate([self._reading, codes[:, 0]])
-        key = np.concatenate([self._key, codes[:, 1]])
-        line = np.concatenate([self._line, codes[:, 2]])
-        self._series, first = np.unique(series, return_index=True)
-        self._reading, self._key, self._line = reading[first], key[first], line[first]
-
-    def _meaning(self, metric: str, labels: Mapping[str, str]) -> tuple[int, int, int]:
-        """The codes of reading, key and line; -1 three times if it is something else."""
-        name = self.names.get(metric)
-        key = name.key(labels, self.target.keys) if name is not None else None
-        if name is None or key is None:
-            return NOTHING
-        if odd := self.target.odd(key):
-            self._quarantine.put(ROAD, odd, shown_series(labels, metric))
-            return NOTHING
-        choice = name.choice
-        extra = labels.get(choice.split, "") if choice.split else ""
-        full = f"{choice.reading}:{extra}" if choice.split else choice.reading
-        reading = ReadingName(full, choice.is_max, extra)
-        if reading not in self._reading_code:
-            self._reading_code[reading] = len(self.readings)
-            self.readings.append(reading)
-        if key not in self._key_code:
-            self._key_code[key] = len(self.keys)
-            self.keys.append(key)
-        codes = self._reading_code[reading], self._key_code[key]
-        line = self._line_code.setdefault((*codes, name.measured(labels)), len(self._line_code))
-        return *codes, line
-
-
-def fitting(reading: Ints, readings: Sequence[ReadingName], most: int) -> Flags:
-    """Which series are of the first ``most`` labels that a metric was split by; -1 fits always."""
-    codes = np.unique(reading[reading >= 0])
-    if len(codes) <= most:
-        return np.ones(len(reading), dtype=bool)
-    ordered = sorted(codes.tolist(), key=lambda code: readings[code].label)
-    left_out: Flags = np.isin(reading, ordered[most:])
-    return ~left_out
-
-
 class GridReader:
-    """One a service: it caches the meaning of series, aliases too. For one thread at a time."""
+    """For one thread at a time; what it learns of series, other readers of the store know, too."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[tuple[str, ...], Known] = {}
+        self._known: dict[int, Known] = {}
+        """Of the window that is read: its codes mean nothing to one that takes their place."""
 
     def known(self, target: Target) -> Known:
-        # By its labels and not by all of its choices: they are compared for every window.
-        kind = (target.choices[0].metric, *target.keys)
-        found = self._known.get(kind)
-        if found is None or found.target is not target:
-            found = self._known[kind] = Known(target, self._store.quarantine)
-        return found
+        if id(target) not in self._known:
+            self._known[id(target)] = meanings_of(self._store).of(target)
+        return self._known[id(target)]
 
     def ask(self, targets: Sequence[Target], grid: Grid) -> Samples:
         """From a GAP before the grid on, so that first cells have rates; a shared metric once."""
+        self._known.clear()
         from_ms = grid.start_ns // 1_000_000 - GAP_SECONDS * 1000
         ids = sorted({one for target in targets for one in self.known(target).by_id})
         to_ms = grid.end_ns // 1_000_000
@@ -438,6 +250,7 @@ class GridReader:
 
     def ask_of(self, targets: Sequence[Target], grid: Grid, wanted: Wanted) -> Samples:
         """The same of some hosts' and ports' series alone; of all, if those cannot be listed."""
+        self._known.clear()
         numbers = {name: one for kind in targets for one, name in self.known(kind).by_id.items()}
         series = series_of(self._store, numbers, days_of(grid), wanted, SERIES_ASKED_MAX)
         if series is None:
@@ -455,10 +268,10 @@ class GridReader:
 
     def parts(self, target: Target, samples: Samples) -> list[Part]:
         """The samples of one kind of thing with their meaning, metric by metric."""
-        known = self.known(target)
-        found = [(name, samples.part(number)) for number, name in known.by_id.items()]
+        by_id = self.known(target).by_id
+        found = [(name, samples.part(number)) for number, name in by_id.items()]
         found = [(name, rows) for name, rows in found if rows.stop > rows.start]
-        self._learn(known, samples, [rows for _, rows in found])
+        known = self._learned(target, samples, [rows for _, rows in found])
         parts = []
         for name, rows in found:
             _, reading, key, line = known.find(samples.series[rows])
@@ -484,21 +297,25 @@ class GridReader:
             )
         return parts
 
-    def _learn(self, known: Known, samples: Samples, places: Sequence[slice]) -> None:
+    def _learned(self, target: Target, samples: Samples, places: Sequence[slice]) -> Known:
+        """What is known when it knows these series."""
+        known = self.known(target)
         new = [
             series[~known.find(series)[0]] for series in (samples.series[rows] for rows in places)
         ]
         wanted = np.concatenate(new) if new else np.zeros(0, dtype=np.uint64)
         if not len(wanted):
-            return
+            return known
         if len(known) + len(wanted) > SERIES_KEPT_MAX:
-            known.forget()
+            known = self._known[id(target)] = meanings_of(self._store).anew(known)
+            wanted = np.concatenate([samples.series[rows] for rows in places])
         parameters: dict[str, Any] = {"names": list(known.names), **days_of(samples.grid)}
         sql = NAMES_SQL
         if len(wanted) <= SERIES_ASKED_MAX:
             sql += ONLY_SQL
             parameters["series"] = wanted.tolist()
         known.add(self._store.query(sql + " GROUP BY series", parameters).to_pylist())
+        return known
 
 
 def days_of(grid: Grid) -> dict[str, int]:

@@ -11,15 +11,8 @@ import numpy as np
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import Gpus, Grid, Hosts, Ports, Readings
 from api.fabric.model import Topology
-from api.jobs.correlate.readings import (
-    Choice,
-    GridReader,
-    Known,
-    Samples,
-    Target,
-    gathered,
-    keys_in,
-)
+from api.jobs.correlate.meanings import Choice, Known, Target
+from api.jobs.correlate.readings import GridReader, Samples, gathered, keys_in
 from api.jobs.correlate.wanted import Wanted
 from collector.contract.catalog import WHOLE, Kind, load_catalog
 from collector.contract.identity import GPU_MAX, PortId, whole_number

@@ -18,6 +18,7 @@ from alerts.traffic.flows import FUSED, RECEIVE, SEND, Messages, Sums, paired
 from alerts.window.columns import Codes, Floats, Records
 from alerts.window.split import PAIRWISE
 from api.data.store.store import Store
+from api.jobs.correlate.meanings import Choice, all_names
 from api.jobs.correlate.read import (
     SETTINGS,
     SOURCES_TIMED,
@@ -26,7 +27,7 @@ from api.jobs.correlate.read import (
     read_members,
     thinned_by,
 )
-from api.jobs.correlate.readings import GAP_SECONDS, SERIES_ASKED_MAX, Choice, all_names
+from api.jobs.correlate.readings import GAP_SECONDS, SERIES_ASKED_MAX
 from api.jobs.correlate.window import JobRanks
 from collector.contract.collective import Operation
 from collector.contract.identity import metric_id

@@ -30,8 +30,9 @@ from api.data.inventory.records import JobState
 from api.data.store.store import Store
 from api.jobs.correlate.baseline import Baselines, read_baselines
 from api.jobs.correlate.captured import read_captured
+from api.jobs.correlate.meanings import ROAD
 from api.jobs.correlate.places import job_ranks_of
-from api.jobs.correlate.readings import ROAD, GridReader
+from api.jobs.correlate.readings import GridReader
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
 from api.jobs.correlate.wanted import Wanted, wanted_of
 from api.jobs.correlate.window import look_in_slices, steps_of

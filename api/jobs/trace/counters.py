@@ -16,7 +16,8 @@ from alerts.window.columns import Floats, Ints
 from api.base.host_names import HOST_LABELS
 from api.data.store.shards import INSTANCE_SQL
 from api.data.store.store import Store
-from api.jobs.correlate.readings import GAP_SECONDS, Choice, Name, all_names
+from api.jobs.correlate.meanings import Choice, Name, all_names
+from api.jobs.correlate.readings import GAP_SECONDS
 from api.jobs.trace.event import Event, Frame, clean, level
 from api.jobs.trace.stream import Account
 from api.jobs.trace.subject import Ahead, Machines

@@ -13,11 +13,11 @@ from alerts.window.model import Grid
 from api.base.quarantine import Quarantine
 from api.data.store.rings import Rings
 from api.data.store.rings import Samples as Added
+from api.jobs.correlate import readings
+from api.jobs.correlate.meanings import Choice, Target
 from api.jobs.correlate.readings import (
-    Choice,
     GridReader,
     Samples,
-    Target,
     gathered,
     joined,
     on_grid,
@@ -216,6 +216,35 @@ def test_names_are_asked_for_once_and_again_when_something_new_comes() -> None:
     keys = [reader.known(PORTS).keys[code] for code in part.key]
     assert keys == [("node0", "mlx5_0", "2"), ("node0", "mlx5_0", "1")]
     assert told.names_asked == 2
+
+
+def test_what_one_reader_has_learned_others_know() -> None:
+    told = Told({(BYTES, 5): MOVES}, {5: (BYTES, PLACE)})
+    for _ in range(2):
+        reader = GridReader(told)  # type: ignore[arg-type]
+        (part,) = reader.parts(PORTS, reader.ask((PORTS,), GRID))
+        assert [reader.known(PORTS).keys[code] for code in part.key] == [("node0", "mlx5_0", "1")]
+    assert told.names_asked == 1
+    other = Told({(BYTES, 5): MOVES}, {5: (BYTES, PLACE | {"port": "2"})})
+    reader = GridReader(other)  # type: ignore[arg-type]
+    reader.parts(PORTS, reader.ask((PORTS,), GRID))
+    assert reader.known(PORTS).keys == [("node0", "mlx5_0", "2")], "of another store"
+
+
+def test_a_reader_that_learns_too_much_takes_nothing_from_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The codes that another has read by go on meaning what they meant."""
+    told = Told({(BYTES, 5): MOVES}, {5: (BYTES, PLACE)})
+    first, second = (GridReader(told) for _ in range(2))  # type: ignore[arg-type]
+    (part,) = first.parts(PORTS, first.ask((PORTS,), GRID))
+    monkeypatch.setattr(readings, "SERIES_KEPT_MAX", 1)
+    told.series = {(BYTES, 3): MOVES}
+    told.labels[3] = (BYTES, PLACE | {"port": "2"})
+    (other,) = second.parts(PORTS, second.ask((PORTS,), GRID))
+    assert [second.known(PORTS).keys[code] for code in other.key] == [("node0", "mlx5_0", "2")]
+    assert len(second.known(PORTS)) == 1
+    assert [first.known(PORTS).keys[code] for code in part.key] == [("node0", "mlx5_0", "1")]
 
 
 def test_a_series_that_nobody_can_name_is_left_out() -> None:
