@@ -16,15 +16,8 @@ from api.data.inventory.job_model import Member
 from api.data.store.rings import SLOTS, Rings
 from api.data.store.rings import Samples as Added
 from api.data.store.store import Store
-from api.jobs.correlate.readings import (
-    GAP_SECONDS,
-    GridReader,
-    Known,
-    Samples,
-    Target,
-    chained,
-    part_of,
-)
+from api.jobs.correlate.meanings import Known, Target
+from api.jobs.correlate.readings import GAP_SECONDS, GridReader, Samples, chained, part_of
 from api.jobs.correlate.things import GPUS, HOSTS, NICS, PORTS
 from collector.contract.identity import metric_id
 from collector.contract.records import NUMBERS, Context
