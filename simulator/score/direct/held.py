@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from alerts.window.columns import Ints, Records
 from alerts.window.model import Grid
@@ -123,12 +124,9 @@ class HeldSamples(GridReader):
         ]
         return chained(parts, grid)
 
-    def _learn(self, known: Known, samples: Samples, places: Sequence[slice]) -> None:
-        for rows in places:
-            series = samples.series[rows]
-            new = series[~known.find(series)[0]].tolist()
-            for at in range(0, len(new), ROWS_AT_ONCE):
-                known.add([self._named(one) for one in new[at : at + ROWS_AT_ONCE]])
+    def _learn(self, known: Known, series: npt.NDArray[np.uint64], grid: Grid) -> None:
+        for at in range(0, len(series), ROWS_AT_ONCE):
+            known.add([self._named(one) for one in series[at : at + ROWS_AT_ONCE].tolist()])
 
     def _named(self, number: int) -> dict[str, Any]:
         metric, labels = self._words[number]
