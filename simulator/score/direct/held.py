@@ -124,7 +124,7 @@ class HeldSamples(GridReader):
         ]
         return chained(parts, grid)
 
-    def _learn(self, known: Known, series: npt.NDArray[np.uint64], grid: Grid) -> None:
+    def _learn(self, known: Known, series: npt.NDArray[np.uint64], _grid: Grid) -> None:
         for at in range(0, len(series), ROWS_AT_ONCE):
             known.add([self._named(one) for one in series[at : at + ROWS_AT_ONCE].tolist()])
 
