@@ -29,6 +29,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
+from api.base.packages import leave_out_needless
 from api.data.store.store import Store
 from api.promql.fetch import Reader
 from dashboards.grafana.boards import discover
@@ -376,6 +377,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--ahead", action="store_true", help="also with pieces made ahead")
     parser.add_argument("--answers", default="", metavar="FILE", help="write every answer there")
     chosen = parser.parse_args(words)
+    leave_out_needless()  # as the service does; here it would be the first view's
     size = chosen.hosts, chosen.times
     found, small, answers = read_figures(*size), read_figures(SMALL), Answers(chosen.answers)
     with held(*size) as stand:

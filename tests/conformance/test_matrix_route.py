@@ -1,6 +1,7 @@
 """A job's traffic over HTTP: simulated jobs against the counters of their NICs, and a capture."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -10,9 +11,12 @@ import pytest
 from alerts.traffic.flows import messages_of, sums_of, traffic_of
 from alerts.traffic.matrix import check_of, matrix_of, misfit, sent_and_received
 from alerts.traffic.places import By, Places, places_of
+from alerts.window.columns import Flags
 from alerts.window.model import JobWindow, Window
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store
 from api.http import turns, works
-from api.jobs.correlate import traffic
+from api.jobs.correlate import pattern, traffic
 from api.jobs.correlate.pattern import read_pattern
 from api.jobs.correlate.read import Question
 from collector.contract import wire
@@ -20,7 +24,7 @@ from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
 from simulator.topology.model import Fabric
-from tests.stands.service import InProcess, eventually, in_process
+from tests.stands.service import READY_SECONDS, InProcess, eventually, in_process
 from tests.tools.captures import RINGS
 from tests.worlds.simulated_cluster import GPUS_PER_HOST, JOB_HOSTS, small_job, small_scenario
 from tests.worlds.windows import capture_window
@@ -119,6 +123,29 @@ def test_a_matrix_by_another_kind_of_place_reads_the_traffic_once(
         for by in ("host", "nic", "rank", "rail"):
             assert ask(service, EXPERTS, by=by, **stretch)["cells"]
     assert read.call_count == 1
+
+
+def test_counters_are_read_while_the_store_adds_up(service: InProcess) -> None:
+    """The sums take half of an answer's time, and need nothing of the topology and the counters."""
+    is_counted = threading.Event()
+
+    def add_up(store: Store, found: traffic.Found) -> traffic.Read:
+        assert is_counted.wait(READY_SECONDS), "the counters wait for the sums"
+        return traffic.read_traffic(store, found)
+
+    def shared_nics(
+        inventory: Inventory, job: str, nics: Sequence[tuple[str, str]], span_ns: tuple[int, int]
+    ) -> Flags:
+        is_counted.set()
+        return own(inventory, job, nics, span_ns)
+
+    own = pattern.shared_nics
+    with (
+        patch.object(pattern, "read_traffic", add_up),
+        patch.object(pattern, "shared_nics", shared_nics),
+    ):
+        end_s = round(small_scenario().start_unix_ns / NS) + TO_S - 2
+        assert ask(service, EXPERTS, to=end_s)["check"]["counted_bytes"] > 0
 
 
 def test_data_parallel_rings_stand_out_and_stay_on_their_rails(service: InProcess) -> None:

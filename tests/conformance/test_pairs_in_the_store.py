@@ -62,7 +62,7 @@ class Reader:
             at=dt.datetime.fromtimestamp(end_s, tz=dt.UTC), nodes={}, ports={}, links={}
         )
         pattern = read_pattern(
-            self._service.store, self._service.inventory, JOB.name, span, nothing
+            self._service.store, self._service.inventory, JOB.name, span, lambda: nothing
         )
         for by in (By.RANK, By.HOST):
             cells, names = pattern.matrix(by).cells, pattern.places.names(by)

@@ -17,11 +17,12 @@ from alerts.traffic.places import By
 from alerts.traffic.rhythm import Odd
 from alerts.window.columns import Floats
 from api.base.matrix_limits import MATRICES_WAITING_MAX
+from api.fabric.model import Topology
 from api.http.context import Parts
 from api.http.routes.shared.answers import BUSY, copied
 from api.http.routes.shared.find import FoundJob
 from api.http.routes.shared.parameters import From, To, span_of
-from api.http.routes.shared.topologies import find
+from api.http.routes.shared.topologies import look
 from api.http.turns import refusals_counted
 from api.jobs.correlate.pattern import Pattern, read_pattern
 from collector.contract.units import NS
@@ -200,11 +201,14 @@ async def matrix(
 ) -> TrafficMatrixOut:
     """Bytes from each to each, from collectives and how NCCL runs them; checked against NICs."""
     span_ns = span_of(parts, job, from_, to)
-    built = await find(parts, None)
+
+    def topology() -> Topology:
+        return look(parts, None).topology
+
     with refusals_counted(parts.metrics, MATRIX):
         # Whoever turns rows and columns into something else asks about the same traffic.
         pattern = await parts.queues.patterns.take(
-            lambda: read_pattern(parts.store, parts.inventory, job.job, span_ns, built.topology),
+            lambda: read_pattern(parts.store, parts.inventory, job.job, span_ns, topology),
             "MATRICES_WAITING_MAX",
             MATRICES_WAITING_MAX,
             key=(job.job, span_ns),

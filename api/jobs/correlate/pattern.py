@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -86,26 +87,37 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
         return sent_and_received(self.matrix(over).cells, len(names))[0]
 
 
+class Counted(NamedTuple):
+    """What a job's NICs counted."""
+
+    places: Places
+    is_shared: Flags
+    compared: Floats
+    """See `Pattern.compared`."""
+
+
 def read_pattern(
-    store: Store, inventory: Inventory, job: str, span_ns: tuple[int, int], topology: Topology
+    store: Store,
+    inventory: Inventory,
+    job: str,
+    span_ns: tuple[int, int],
+    topology: Callable[[], Topology],
 ) -> Pattern:
     job_rank = job_ranks_of(inventory, job)
     ranks = {place.rank: to_rank(place) for place in inventory.jobs.ranks(job)}
-    found = find_records(store, job_rank, *span_ns)
-    # What this is an errand of holds for both threads.
-    own = copy_context()
-    with Threads(1) as beside:
-        # Arithmetic over a few ranks' records, while the engine adds up those of all.
+    with Threads(2) as beside:
+        # Cables, counters, and arithmetic over a few ranks' records, while the engine adds up those
+        # of all. What this is an errand of holds for all threads.
+        counting = beside.submit(
+            copy_context().run, read_nics, store, inventory, job, ranks, span_ns, topology
+        )
+        found = find_records(store, job_rank, *span_ns)
         rhythms = beside.submit(
-            lambda: own.run(read_rhythm, store, job_rank, ranks, found, span_ns)
+            copy_context().run, read_rhythm, store, job_rank, ranks, found, span_ns
         )
         read = read_traffic(store, found)
         communicators = read_communicators(inventory, job, job_rank, ranks)
-        rails, netdevs = nics_in(topology, {rank.host for rank in ranks.values()})
-        places = places_of(ranks, rails)
-        counted = read_counted(store, places.nics, netdevs, *span_ns)
-        shared = shared_nics(inventory, job, places.nics, span_ns)
-        compared = np.where(shared, np.nan, counted)
+        places, shared, compared = counting.result()
         traffic, modelled = best_model(read, communicators, places, compared)
         rhythm, from_ns, hosts = rhythms.result()
     return Pattern(
@@ -120,6 +132,21 @@ def read_pattern(
         rhythm_from_ns=from_ns,
         hosts=hosts,
     )
+
+
+def read_nics(
+    store: Store,
+    inventory: Inventory,
+    job: str,
+    ranks: Mapping[int, Rank],
+    span_ns: tuple[int, int],
+    topology: Callable[[], Topology],
+) -> Counted:
+    rails, netdevs = nics_in(topology(), {rank.host for rank in ranks.values()})
+    places = places_of(ranks, rails)
+    counted = read_counted(store, places.nics, netdevs, *span_ns)
+    shared = shared_nics(inventory, job, places.nics, span_ns)
+    return Counted(places, shared, np.where(shared, np.nan, counted))
 
 
 def nics_in(

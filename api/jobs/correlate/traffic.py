@@ -129,9 +129,11 @@ class Found(NamedTuple):
 
 def find_records(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int) -> Found:
     communicators = sorted({communicator for communicator, _ in job_rank})
-    source = find_source(store, communicators, from_ns, to_ns)
-    question = Question(communicators, from_ns, to_ns, [source])
-    return Found(source, question, estimate(store, question))
+    asked = [Question(communicators, from_ns, to_ns, [source]) for source in SOURCES_TIMED]
+    for source, question in zip(SOURCES_TIMED, asked, strict=True):
+        if records := estimate(store, question):
+            return Found(source, question, records)
+    return Found(SOURCES_TIMED[0], asked[0], 0)
 
 
 def read_traffic(store: Store, found: Found) -> Read:
@@ -162,17 +164,11 @@ def newest_of(store: Store, found: Found) -> int | None:
     return int(row["newest"]) if row["n"] else None
 
 
-def find_source(store: Store, communicators: Sequence[str], from_ns: int, to_ns: int) -> str:
-    for source in SOURCES_TIMED:
-        question = Question(communicators, from_ns, to_ns, [source])
-        sql = f"SELECT rank FROM collectives WHERE {question.where} LIMIT 1"  # noqa: S608 - our words
-        if len(store.query(sql, question.parameters)):
-            return source
-    return SOURCES_TIMED[0]
-
-
 def estimate(store: Store, question: Question) -> int:
-    """About how many records there are: those of a part of the time are counted, if it has any."""
+    """About how many records there are: those of a part of the time are counted, if it has any.
+
+    0: there is none.
+    """
     from_ns, to_ns = question.parameters["from_ns"], question.parameters["to_ns"]
     for share in (COUNTED_SHARE, 1.0) if to_ns - from_ns > WHOLE_NS else (1.0,):
         where = f"{question.where} {sliced(from_ns, to_ns, share)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 
 from api.base.errors import Problem
 from api.base.limits import TOPOLOGY_HOSTS_ASKED_MAX
@@ -17,9 +18,13 @@ from collector.contract.identity import LinkId, PortId
 
 
 async def find(parts: Context, at: str | None) -> BuiltTopology:
-    moment = parse_moment(at, "at")
+    return await asyncio.to_thread(look, parts, parse_moment(at, "at"))
+
+
+def look(parts: Context, moment: dt.datetime | None) -> BuiltTopology:
+    """Blocks."""
     try:
-        return await asyncio.to_thread(parts.topologies.at, moment)
+        return parts.topologies.at(moment)
     except SettingsError as error:
         raise Problem(503, "the topology file cannot be read", str(error)) from error
 
