@@ -86,7 +86,7 @@ export function ServiceTiles(props: { about: About; numbers: Numbers; now: numbe
       <Tile
         label="Insert into the store"
         value={duration(number(numbers.insert))}
-        hint={`9 in 10 take less; ${si(number(numbers.pending), "rows")} wait`}
+        hint={`9 in 10 take less; ${rowsWords(number(numbers.pending))}`}
       />
       <Tile
         label="Look for faults"
@@ -140,4 +140,10 @@ export function ServiceTiles(props: { about: About; numbers: Numbers; now: numbe
       />
     </div>
   );
+}
+
+function rowsWords(waiting: number | undefined): string {
+  return waiting === undefined
+    ? "rows that wait are not known"
+    : count(waiting, "row waits", "rows wait");
 }
