@@ -100,7 +100,7 @@ export function ServiceTiles(props: { about: About; numbers: Numbers; now: numbe
       />
       <Tile
         label="Leads"
-        value={leaders.map(({ labels }) => labels.instance ?? "?").join(", ") || "–"}
+        value={leaders.map(({ labels }) => broken(labels.instance ?? "?")).join(", ") || "–"}
         hint={`of ${count(numbers.processes.length, "process", "processes")}`}
         tone={leaders.length > 1 ? "bad" : ""}
       />
@@ -145,5 +145,8 @@ export function ServiceTiles(props: { about: About; numbers: Numbers; now: numbe
 function rowsWords(waiting: number | undefined): string {
   return waiting === undefined
     ? "rows that wait are not known"
-    : count(waiting, "row waits", "rows wait");
+    : count(Math.round(waiting), "row waits", "rows wait");
 }
+
+/** An address that may go on in another line after its host, and nowhere else. */
+const broken = (address: string) => address.replace(":", ":\u200b");
