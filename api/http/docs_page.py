@@ -35,6 +35,7 @@ summary { cursor: pointer; overflow-wrap: anywhere }
 code, .path { font-family: ui-monospace, monospace; font-size: .95em }
 .path { font-weight: 600 } .quiet { opacity: .75 }
 table { border-collapse: collapse; width: 100%; margin: .6rem 0; display: block; overflow-x: auto }
+td a, td code { overflow-wrap: anywhere }
 td, th { text-align: left; padding: .25rem .8rem .25rem 0; border-top: 1px solid var(--soft);
   vertical-align: top }
 p { white-space: pre-line; margin: .5rem 0 }

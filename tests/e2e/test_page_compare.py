@@ -163,6 +163,27 @@ def test_two_jobs_are_on_one_axis_and_the_address_holds_the_choice(seen: Watched
     expect(page.get_by_text("no readings in this time")).to_have_count(0)
 
 
+@pytest.mark.parametrize(
+    ("address", "meant", "chosen"),
+    [
+        ("/compare?of=jobs&a=pretrian&b=vision", "pretrain", "a=pretrain&"),
+        ("/compare?of=hosts&a=node0001&b=nod0004", "node0004", "b=node0004"),
+        ("/fabric?focus=nod0004/mlx5_0/1", "node0004/mlx5_0/1", "focus=node0004%2Fmlx5_0%2F1"),
+    ],
+)
+def test_a_name_that_is_none_is_corrected_by_a_click(
+    seen: Watched, address: str, meant: str, chosen: str
+) -> None:
+    page = seen.page
+    seen.open(f"{address}&{SPAN}")
+    wrong = page.get_by_role("status").filter(has_text="is called")
+    expect(wrong).to_contain_text("Did you mean")
+    wrong.get_by_role("button", name=meant, exact=True).click()
+    expect(page).to_have_url(re.compile(re.escape(chosen)))
+    expect(wrong).to_have_count(0)
+    seen.settle()
+
+
 def test_who_shares_an_uplink_is_beside_it(seen: Watched, stage: Stage) -> None:
     page = seen.page
     links = stage.service.client.get("/v1/links", params={"host": "leaf-pod0-rail0"}).json()

@@ -5,6 +5,7 @@ import { count, duration } from "../format";
 import type { EditorProps } from "./explore-editor";
 import { metricsOf, type Unknown } from "./explore-names";
 import { type Flaw, letterOf, placed, plainError } from "./explore-state";
+import { DidYouMean } from "./name-near";
 
 export interface RowOutcome {
   readonly series?: number;
@@ -164,16 +165,7 @@ function NoSuch({ unknown, onName }: { unknown: Unknown; onName: OnName }) {
           No such metric: <b>{name}</b>.
         </>
       )}
-      {near.length > 0 && " Did you mean "}
-      {near.map((other, place) => (
-        <span key={other}>
-          {place > 0 && (place === near.length - 1 ? " or " : ", ")}
-          <button type="button" class="plain link" onClick={() => onName(name, other)}>
-            {other}
-          </button>
-        </span>
-      ))}
-      {near.length > 0 && "?"}
+      <DidYouMean near={near} onName={(other) => onName(name, other)} />
     </p>
   );
 }

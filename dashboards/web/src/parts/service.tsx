@@ -86,7 +86,7 @@ export function ServiceTiles(props: { about: About; numbers: Numbers; now: numbe
       <Tile
         label="Insert into the store"
         value={duration(number(numbers.insert))}
-        hint={`9 in 10 take less; ${si(number(numbers.pending), "rows")} wait`}
+        hint={`9 in 10 take less; ${rowsWords(number(numbers.pending))}`}
       />
       <Tile
         label="Look for faults"
@@ -100,7 +100,7 @@ export function ServiceTiles(props: { about: About; numbers: Numbers; now: numbe
       />
       <Tile
         label="Leads"
-        value={leaders.map(({ labels }) => labels.instance ?? "?").join(", ") || "–"}
+        value={leaders.map(({ labels }) => broken(labels.instance ?? "?")).join(", ") || "–"}
         hint={`of ${count(numbers.processes.length, "process", "processes")}`}
         tone={leaders.length > 1 ? "bad" : ""}
       />
@@ -141,3 +141,12 @@ export function ServiceTiles(props: { about: About; numbers: Numbers; now: numbe
     </div>
   );
 }
+
+function rowsWords(waiting: number | undefined): string {
+  return waiting === undefined
+    ? "rows that wait are not known"
+    : count(Math.round(waiting), "row waits", "rows wait");
+}
+
+/** An address that may go on in another line after its host, and nowhere else. */
+const broken = (address: string) => address.replace(":", ":\u200b");

@@ -91,7 +91,8 @@ function options(props: PlotProps, width: number): uPlot.Options {
     ...(timeZone
       ? { tzDate: (time: number) => uPlot.tzDate(new Date(time * 1000), timeZone) }
       : {}),
-    padding: [8, 20, 0, 0],
+    // On the right half of the widest label: the last one may stand at the very end.
+    padding: [8, 28, 0, 0],
     legend: { show: props.hasLegend ?? props.lines.length > 1, live: true },
     cursor: {
       drag: { x: props.onSelect !== undefined, y: false, setScale: false },

@@ -1,6 +1,6 @@
 /** Two jobs, two hosts or two times on one axis. Everything that is chosen stands in the address. */
 import { useRef, useState } from "preact/hooks";
-import { askHosts } from "../api/hosts";
+import { askHosts, HOSTS_MAX } from "../api/hosts";
 import { askJobs } from "../api/jobs";
 import { overRange, stepOf } from "../api/promql";
 import { duration, moment, percent, si } from "../format";
@@ -14,6 +14,7 @@ import {
   questionsOf,
   WHATS,
 } from "../parts/compare-questions";
+import { NoSuchName } from "../parts/name-near";
 import { useResource } from "../resource";
 import { href, route, withQuery } from "../route";
 import "../style/steps.css";
@@ -65,11 +66,10 @@ export function SeriesCompared() {
 
 function CompareForm({ chosen }: { chosen: Chosen }) {
   const { kind } = chosen;
-  const names = useResource(`names of ${kind}`, async (abort) =>
-    kind === "hosts"
-      ? [...(await askHosts(abort)).keys()]
-      : (await askJobs(undefined, abort)).items.map((job) => job.id),
+  const known = useResource(`names of ${kind}`, (abort) =>
+    kind === "hosts" ? hostNames(abort) : jobNames(abort),
   );
+  const names = known.data?.names ?? [];
   const [refusal, setRefusal] = useState("");
   const time = useRef<HTMLInputElement>(null);
   const other = (event: Event) => {
@@ -102,7 +102,7 @@ function CompareForm({ chosen }: { chosen: Chosen }) {
       <Name
         label={kind === "times" ? "of job" : "first"}
         field="a"
-        names={names.data ?? []}
+        names={names}
         value={chosen.a}
       />
       {kind === "times" ? (
@@ -117,7 +117,7 @@ function CompareForm({ chosen }: { chosen: Chosen }) {
           <button type="submit">Compare</button>
         </label>
       ) : (
-        <Name label="second" field="b" names={names.data ?? []} value={chosen.b} />
+        <Name label="second" field="b" names={names} value={chosen.b} />
       )}
       <label>
         What{" "}
@@ -133,8 +133,35 @@ function CompareForm({ chosen }: { chosen: Chosen }) {
         </select>
       </label>
       {refusal && <p role="alert">{refusal}</p>}
+      {(["a", "b"] as const)
+        .filter((field) => known.data?.isAll && chosen[field] && !names.includes(chosen[field]))
+        .map((field) => (
+          <NoSuchName
+            key={field}
+            kind={kind === "hosts" ? "host" : "job"}
+            name={chosen[field]}
+            among={names}
+            onName={(name) => withQuery({ [field]: name })}
+          />
+        ))}
     </form>
   );
+}
+
+/** Names to choose from; `isAll`: there are no others. */
+interface Names {
+  readonly names: readonly string[];
+  readonly isAll: boolean;
+}
+
+async function hostNames(abort: AbortSignal): Promise<Names> {
+  const names = [...(await askHosts(abort)).keys()];
+  return { names, isAll: names.length < HOSTS_MAX };
+}
+
+async function jobNames(abort: AbortSignal): Promise<Names> {
+  const { items, isCut } = await askJobs(undefined, abort);
+  return { names: items.map((job) => job.id), isAll: !isCut };
 }
 
 /** A name that is typed, with those that exist offered: there may be thousands. */

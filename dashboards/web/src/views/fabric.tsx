@@ -12,6 +12,7 @@ import type { IncidentShort } from "../api/incidents";
 import { askTopology, type Topology } from "../api/topology";
 import { count } from "../format";
 import { changes } from "../live";
+import { nearest } from "../parts/explore-names";
 import { columnsOf, Frame, frameAt, peaks, summaryOf, valueWord } from "../parts/fabric-frames";
 import {
   type FabricGraph,
@@ -31,6 +32,7 @@ import { linksBetween, linksOfRail } from "../parts/fabric-paths";
 import { bucketOf, isQuantity, QUANTITIES, type Quantity } from "../parts/fabric-scale";
 import { FabricTable } from "../parts/fabric-table";
 import { FabricTime } from "../parts/fabric-time";
+import { DidYouMean } from "../parts/name-near";
 import { type Resource, useResource } from "../resource";
 import { href, route, withQuery } from "../route";
 import { isDark } from "../theme";
@@ -73,6 +75,14 @@ export default function Fabric() {
       {(data) => <Cabled topology={data} state={state} incidents={incidents} />}
     </Shown>
   );
+}
+
+/** Names like one that is none; of a port the name of its host or switch counts. */
+function nearNodes(graph: FabricGraph, word: string): string[] {
+  const [name = "", ...rest] = word.split("/");
+  if (graph.nodeOf.has(name)) return [];
+  const near = nearest(name, graph.nodeOf.keys());
+  return near.map((other) => [other, ...rest].join("/"));
 }
 
 interface LinkState {
@@ -194,6 +204,10 @@ function Seen(props: {
       {query.focus && !chosen && (
         <p class="state stale fabric-unknown" role="status">
           Nothing here is called {query.focus}. It may have been cabled otherwise at this time.
+          <DidYouMean
+            near={nearNodes(graph, query.focus)}
+            onName={(name) => withQuery({ focus: name })}
+          />
         </p>
       )}
       <div class="fabric-view">
