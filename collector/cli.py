@@ -128,6 +128,12 @@ def main(words: list[str] | None = None) -> int:
     except FabricscopeError as error:
         print(f"fabricscope: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        said = f"{error.filename}: {error.strerror}; run this as a user who may, or name another"
+        print(f"fabricscope: {said}", file=sys.stderr)
+        return EXIT_USAGE
     except BrokenPipeError:
         # Piped into `head`. Keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

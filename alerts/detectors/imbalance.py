@@ -46,6 +46,7 @@ from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
 from alerts.signals.late import CLEAR_STEPS_MIN
 from alerts.signals.replay import RANKS_NAMED_MAX, cost_of, labels_of
+from alerts.signals.step_times import as_measured
 from alerts.signals.what_if import cost_by_play
 from alerts.window.columns import Floats
 from alerts.window.model import JobWindow, Window
@@ -94,8 +95,8 @@ def lasting_of(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
         since = int(own.start_ns[one.stretch.first])
         last = int(own.end_ns[one.stretch.last])
         held = held_more(own, one)
-        cost = cost_of(job, own, rows_of(own, one), one.stretch) if held is not None else None
-        is_felt = cost is not None and cost.lost_share >= COST_SHARE_MIN
+        played = cost_of(job, own, rows_of(own, one), one.stretch) if held is not None else None
+        is_felt = played is not None and played.lost_share >= COST_SHARE_MIN
         found.append(
             Finding(
                 detector="imbalance",
@@ -111,7 +112,7 @@ def lasting_of(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
                     *evidence_of(job, own, one, (since, last)),
                     *(() if held is None else (evidence_of_held(job, own, one, held),)),
                 ),
-                cost=cost,
+                cost=None if played is None else as_measured(played, job, since, last),
                 is_context=window.is_live or not is_felt,
             )
         )

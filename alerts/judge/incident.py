@@ -44,6 +44,7 @@ from alerts.judge.incident_model import (
     News,
     Symptom,
     Turn,
+    evidence_from,
     linked_words,
     noted,
     settled,
@@ -51,7 +52,7 @@ from alerts.judge.incident_model import (
     worded,
 )
 from alerts.judge.names import name_incident, names_of, same_thing
-from alerts.judge.stretches import GAP_SECONDS, of_present, over_all, share_of, with_stretch
+from alerts.judge.stretches import GAP_SECONDS, of_present, over_all, part_since, with_stretch
 from alerts.signals.replay import grown, is_rougher, stood
 from collector.contract.cause_facts import Family
 from collector.contract.units import NS
@@ -354,7 +355,7 @@ class Round:
         is_confirmed: bool = True,
     ) -> None:
         """Keep an incident that goes on, explained as ``said``; the new evidence is a verdict's."""
-        after = self._seen(incident, verdict)
+        after = self._seen(incident, verdict, said)
         old = after.verdict
         explanation = msgspec.structs.replace(
             said,
@@ -383,7 +384,8 @@ class Round:
         seen = len(kept) + len(self._overflow.get(incident.id, ()))
         after = incident
         if is_named(verdict, incident) or self._is_its_slowness(verdict, incident):
-            after = self._seen(incident, msgspec.structs.replace(verdict, costs=()))
+            told = msgspec.structs.replace(verdict, costs=())
+            after = self._seen(incident, told, incident.verdict)
         self._keep(
             msgspec.structs.replace(
                 after,
@@ -480,17 +482,18 @@ class Round:
         """The latest time that a verdict covers."""
         return self._now_ns if verdict.until_ns is None else min(verdict.until_ns, self._now_ns)
 
-    def _since(self, old: Verdict, new: Verdict) -> int:
-        """When it began: by the new estimate where its window reaches back to the start."""
-        if (
-            self._seen_from_ns is not None
-            and old.since_ns > self._seen_from_ns + ONSET_SECONDS * NS
-        ):
-            return new.since_ns
-        return min(old.since_ns, new.since_ns)
+    def _since(self, old: Verdict, new: Verdict, said: Verdict) -> int:
+        """When it began: by the new estimate where its window reaches back to the start.
 
-    def _seen(self, incident: Incident, verdict: Verdict) -> Incident:
-        """The incident with the time of a verdict's evidence, and with its cost.
+        No later than the evidence that is given: a round that lacks records sees it begin later.
+        """
+        from_ns = self._seen_from_ns
+        reaches_back = from_ns is not None and old.since_ns > from_ns + ONSET_SECONDS * NS
+        latest_ns = max(old.since_ns, evidence_from(said)) if reaches_back else old.since_ns
+        return min(new.since_ns, latest_ns)
+
+    def _seen(self, incident: Incident, verdict: Verdict, said: Verdict) -> Incident:
+        """The incident with the time of a verdict's evidence, and its cost; explained as ``said``.
 
         Evidence past a gap begins a new stretch. What lies before the present one is no part of it.
         """
@@ -503,7 +506,7 @@ class Round:
             incident = self._after_gap(incident, verdict.since_ns, incident.last_seen_ns)
         old = incident.verdict
         first_ns = min(incident.seen_first_ns or evidence_ns, evidence_ns)
-        since_ns = max(min(self._since(old, verdict), first_ns), incident.earlier.over_ns)
+        since_ns = max(min(self._since(old, verdict, said), first_ns), incident.earlier.over_ns)
         last_ns = max(incident.last_seen_ns, evidence_ns)
         elapsed_s = max(0, evidence_ns - incident.last_seen_ns) / NS
         present = of_present(old.costs, incident.earlier)
@@ -623,13 +626,6 @@ def link_note(incident: Incident, news: News) -> str:
 
 def confirms_or_leaves_open(verdict: Verdict, standing: Verdict) -> bool:
     return leaves_open(verdict, standing) or confirms(verdict, standing)
-
-
-def part_since(cost: Cost, from_ns: int, since_ns: int, to_ns: int) -> Cost:
-    """A verdict's cost, of which only what lies after ``since_ns`` counts."""
-    if since_ns <= from_ns or to_ns <= from_ns:
-        return cost
-    return share_of(cost, max(0, to_ns - since_ns) / (to_ns - from_ns))
 
 
 def is_named(verdict: Verdict, incident: Incident) -> bool:

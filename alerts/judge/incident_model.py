@@ -177,6 +177,11 @@ def worded(verdict: Verdict) -> Verdict:
     return msgspec.structs.replace(verdict, summary=summary(verdict), action=action(verdict))
 
 
+def evidence_from(verdict: Verdict) -> int:
+    """When its earliest evidence begins; where none has a time, when it says that it began."""
+    return min((one.from_ns for one in verdict.evidence if one.from_ns), default=verdict.since_ns)
+
+
 def settled(incident: Incident) -> Incident:
     """A closed incident whose verdict ends when it was last seen."""
     ended = msgspec.structs.replace(incident.verdict, until_ns=incident.last_seen_ns)

@@ -6,10 +6,13 @@ as places of the window: rows of ports, cables, hosts.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from functools import cached_property
 
 import msgspec
+import numpy as np
 
+from alerts.finding import Finding
 from alerts.window.model import JobWindow, Ports, Window
 from collector.contract.storage import server_of
 from collector.contract.verdict import Culprit
@@ -123,6 +126,26 @@ class Surroundings(msgspec.Struct, frozen=True, dict=True):
         return best
 
 
+def is_near(
+    culprit: Culprit, other: Culprit, feeling: Collection[str], around: Mapping[str, Surroundings]
+) -> bool:
+    """Whether bytes that meet the other's trouble cross this place, too, or lead to its host.
+
+    ``feeling`` are the jobs whose times show the other's trouble. In a large cluster some cable is
+    always damaged, and queues elsewhere are none of its effects. What cannot be told is near: a
+    place without a port, trouble that no job's bytes meet, jobs whose ways are not known.
+    """
+    meeting = [
+        place for job, place in around.items() if job in feeling or place.share_of(other) > 0.0
+    ]
+    if not meeting or any(place.job.paths is None for place in meeting):
+        return True
+    ports = meeting[0].window.ports
+    if port_row(ports, culprit) is None or feeds(ports, culprit, other):
+        return True
+    return any(place.share_of(culprit) > 0.0 for place in meeting)
+
+
 def is_same(ports: Ports, one: Culprit, other: Culprit) -> bool:
     """Whether two culprits are one thing, by either end of a cable, or one is part of the other."""
     if one.storage or other.storage:
@@ -143,6 +166,22 @@ def is_same(ports: Ports, one: Culprit, other: Culprit) -> bool:
         gpus = {one.gpu, other.gpu} - {None}
         return one.host == other.host and len(gpus) <= 1
     return bool(one.job) and (one.job, one.rank) == (other.job, other.rank)
+
+
+def share_last_out(job: JobWindow, slow: Finding, host: str) -> float:
+    """Of the slow operations, the share that a rank of this host leaves last."""
+    operations = job.operations
+    names = operations.communicators
+    own = [code for code, name in enumerate(names) if name in slow.communicators]
+    inside = (operations.last_exit_ns >= slow.since_ns) & (operations.last_exit_ns <= slow.last_ns)
+    rows = np.flatnonzero(inside & np.isin(operations.communicator, own))
+    if not len(rows):
+        return 0.0
+    ranks = (
+        job.rank_of(names[operations.communicator[row]], int(operations.last_out[row]))
+        for row in rows.tolist()
+    )
+    return sum(rank is not None and rank.host == host for rank in ranks) / len(rows)
 
 
 def with_all_names(window: Window, culprit: Culprit) -> Culprit:

@@ -92,6 +92,13 @@ def share_of(cost: Cost, share: float) -> Cost:
     )
 
 
+def part_since(cost: Cost, from_ns: int, since_ns: int, to_ns: int) -> Cost:
+    """A verdict's cost, of which only what lies after ``since_ns`` counts."""
+    if since_ns <= from_ns or to_ns <= from_ns:
+        return cost
+    return share_of(cost, max(0, to_ns - since_ns) / (to_ns - from_ns))
+
+
 def more(cost: Cost, other: Cost) -> Cost:
     return msgspec.structs.replace(
         cost,

@@ -17,14 +17,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import msgspec
-import numpy as np
 
 from alerts.detectors import detect_all
 from alerts.finding import Finding
 from alerts.judge.attendance import doubt_of
 from alerts.judge.confidence import confidence
 from alerts.judge.kernel_words import kernel_words
-from alerts.judge.places import Surroundings, feeds, is_same, port_row, with_all_names
+from alerts.judge.places import (
+    Surroundings,
+    feeds,
+    is_near,
+    is_same,
+    port_row,
+    share_last_out,
+    with_all_names,
+)
 from alerts.judge.ruled_out import ruled_out
 from alerts.judge.sharing import is_harmless, passed_by_others, shared_cable
 from alerts.judge.undecided import undecided_of
@@ -450,7 +457,7 @@ def without_effects(
             if other is not case
             and overlaps(other.root, case.root)
             and (
-                is_effect(window, case, other)
+                is_effect(window, case, other, around)
                 or waits_for_storage(case, other)
                 or is_beside(case, other, around)
             )
@@ -502,31 +509,15 @@ def begins_after(one: Finding, other: Finding) -> bool:
     return one.since_ns > other.last_ns + AFTERMATH_NS
 
 
-def share_last_out(job: JobWindow, slow: Finding, host: str) -> float:
-    """Of the slow operations, the share that a rank of this host leaves last."""
-    operations = job.operations
-    names = operations.communicators
-    own = [code for code, name in enumerate(names) if name in slow.communicators]
-    inside = (operations.last_exit_ns >= slow.since_ns) & (operations.last_exit_ns <= slow.last_ns)
-    rows = np.flatnonzero(inside & np.isin(operations.communicator, own))
-    if not len(rows):
-        return 0.0
-    ranks = (
-        job.rank_of(names[operations.communicator[row]], int(operations.last_out[row]))
-        for row in rows.tolist()
-    )
-    return sum(rank is not None and rank.host == host for rank in ranks) / len(rows)
-
-
-def is_effect(window: Window, case: Case, other: Case) -> bool:
+def is_effect(window: Window, case: Case, other: Case, around: dict[str, Surroundings]) -> bool:
     """Whether a case is explained by another one of the same time.
 
     A stall without a culprit is the effect of a hang that has one, and a job that stands still, or
     what holds it up, gets no other verdict. A slow transfer without a culprit is the effect of any
     case with one in the same job; a network case on the same cable as one nearer to the root is its
-    effect, and so is a softer one that no job feels near a harder one. Queues that no job feels are
-    the effect of trouble at a host that they lead to. Ranks that slow transfers end at are late for
-    what follows: without a reason of their own that is an effect.
+    effect, and so is a softer one that no job feels near a harder one (`is_near`). Queues that no
+    job feels are the effect of trouble at a host that they lead to. Ranks that slow transfers end
+    at are late for what follows: without a reason of their own that is an effect.
     """
     share_a_job = bool(set(jobs_of(case)) & set(jobs_of(other)))
     is_place = is_same(window.ports, case.culprit, other.culprit)
@@ -545,9 +536,15 @@ def is_effect(window: Window, case: Case, other: Case) -> bool:
         return is_late and is_at_the_end(window, case, other)
     is_before = is_filled(case) and feeds(window.ports, case.culprit, other.culprit)
     is_deeper = root_rank(other.root) < root_rank(case.root)
-    is_soft = case.root.cause.facts.is_soft and not case.symptoms
-    touches = share_a_job or not case.symptoms
-    return is_before or (is_deeper and (is_place or (touches and (is_soft or case.is_bare))))
+    return is_before or (is_deeper and (is_place or is_symptom(case, other, around)))
+
+
+def is_symptom(case: Case, other: Case, around: dict[str, Surroundings]) -> bool:
+    """Of two in the network: whether one is of the same bytes as another nearer to the root."""
+    if case.symptoms:
+        return case.is_bare and bool(set(jobs_of(case)) & set(jobs_of(other)))
+    is_soft = case.root.cause.facts.is_soft
+    return is_soft and is_near(case.culprit, other.culprit, jobs_of(other), around)
 
 
 def waits_for_storage(case: Case, other: Case) -> bool:

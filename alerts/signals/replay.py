@@ -207,11 +207,15 @@ def is_rougher(cost: Cost, other: Cost) -> bool:
 
 
 def grown(old: Cost, new: Cost, elapsed_s: float) -> Cost:
-    """What a job has lost: never less than before."""
+    """What a job has lost: never less than before.
+
+    A round that sees no longer step adds nothing to it, and says nothing of those that were longer.
+    """
+    told = old if new.lost_share <= 0.0 < old.lost_share else new
     added_s = max(new.lost_share, 0.0) * elapsed_s
     rate = new.gpu_hours / new.lost_seconds if new.lost_seconds > 0 else 0.0
     return msgspec.structs.replace(
-        new,
+        told,
         lost_seconds=max(new.lost_seconds, old.lost_seconds + added_s),
         gpu_hours=max(new.gpu_hours, old.gpu_hours + added_s * rate),
     )

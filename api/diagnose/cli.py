@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import os
 import shutil
 import signal
 import sys
@@ -41,6 +40,7 @@ from api.diagnose.windows import window_of, windows_of
 from collector.contract.errors import SettingsError
 from collector.contract.identity import printable
 from collector.contract.layers import unknown
+from collector.contract.targets import check_file
 from collector.contract.units import NS_PER_MS
 from collector.parsing.nccl_settings import NCCL_SETTINGS
 
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     leave_out_needless()
     window = to_time_range(arguments.start, arguments.end)
     for target in (arguments.html, arguments.trace):
-        check_target(target)
+        check_file(target)
     if arguments.html is not None:
         # Hours of reading would be lost if a page that cannot be written failed only at the end.
         from api.diagnose.page import read_template
@@ -188,17 +188,6 @@ def to_time_range(start: str | None, end: str | None) -> TimeRange:
     if edges[0] > edges[1]:
         raise SettingsError(f"--from {start} is after --to {end}")
     return TimeRange(*(min(max(edge, EARLIEST_NS), LATEST_NS) for edge in edges))
-
-
-def check_target(path: Path | None) -> None:
-    if path is None:
-        return
-    if path.is_dir():
-        raise SettingsError(f"{path} is a folder; name a file")
-    if not path.absolute().parent.is_dir():
-        raise SettingsError(f"{path}: there is no folder {path.absolute().parent}")
-    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise SettingsError(f"{path}: no permission to write there")
 
 
 @contextlib.contextmanager

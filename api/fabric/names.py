@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from urllib.parse import unquote
 
 import msgspec
@@ -70,7 +72,16 @@ def find_switch_port(topology: Topology, switch: str, parts: list[str]) -> Endpo
     return Endpoint(name=name_of(wanted), ports=(wanted,), is_switch=True)
 
 
-def offer(text: str, among: object) -> str:
-    names = list(among)[:NEAR_AMONG_MAX]  # type: ignore[call-overload]
-    near = get_close_matches(text[:200], names, NEAR_MISSES_MAX)
-    return f"; did you mean {', '.join(near)}?" if near else ""
+def offer(text: str, among: Iterable[str]) -> str:
+    """The end of a sentence that says that there is none: similar names, if there are any."""
+    return offered(similar(text, among))
+
+
+def similar(text: str, among: Iterable[str]) -> list[str]:
+    """Names that are written nearly so, the nearest first."""
+    names = list(islice(among, NEAR_AMONG_MAX))
+    return get_close_matches(text[:200], names, NEAR_MISSES_MAX)
+
+
+def offered(names: Sequence[str]) -> str:
+    return f"; did you mean {', '.join(names)}?" if names else ""

@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from collector.contract.errors import SettingsError
+from collector.contract.targets import check_file
 from simulator.demo.folders import folders_for
 from simulator.demo.menu import choose_faults, showable
 from simulator.demo.programs import Stop
@@ -102,5 +103,4 @@ def check(arguments: argparse.Namespace) -> None:
         raise SettingsError(f"--seconds {arguments.seconds:g}: must be above 0")
     if arguments.seed < 0:
         raise SettingsError(f"--seed {arguments.seed}: must be 0 or more")
-    if arguments.svg is not None and not arguments.svg.parent.is_dir():
-        raise SettingsError(f"--svg {arguments.svg}: there is no folder {arguments.svg.parent}")
+    check_file(arguments.svg)

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from api.base.version import VERSION
 from collector.contract.errors import SettingsError
 from collector.contract.layers import unknown
+from collector.contract.targets import check_folder
 from simulator.engine import Simulation
 from simulator.interfaces.run_folder import RunFolder
 from simulator.score import kept_cases
@@ -123,6 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.case_folder is not None:
         return kept_cases.run_cases(arguments)
+    # Before the work of minutes or hours, not after it.
+    check_folder(arguments.folder or arguments.out)
     for is_asked, run_it in (
         (arguments.day, run_day),
         (arguments.week, week.run_week),

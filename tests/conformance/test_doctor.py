@@ -2,12 +2,13 @@
 
 import contextlib
 import datetime as dt
+import errno
 import fcntl
 import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import msgspec
 import pytest
@@ -105,6 +106,17 @@ def test_a_mistake_in_the_settings_is_the_first_thing(
     assert found["settings"][0] == "wrong"
     assert "rules_intervall_s" in found["settings"][1]
     assert "clock" in found
+
+
+def test_what_a_person_may_not_look_at_is_the_service_s_user_s(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = PermissionError(errno.EACCES, "Permission denied", "/var/lib/x")
+    monkeypatch.setattr(machine, "look_at_folder", Mock(side_effect=refused))
+    assert main(["doctor", "--data", str(data)]) == 1
+    said = capsys.readouterr().out
+    assert "/var/lib/x: Permission denied\n" in said
+    assert "run this as the service's user, or as root" in said
 
 
 def test_schemas_of_a_newer_release_are_wrong_and_older_ones_are_no_trouble(

@@ -168,7 +168,7 @@ def test_all_of_it_is_a_page_of_markdown_that_names_from_outside_cannot_break(
     assert text.startswith("# node3's NIC is slow\n")
     for part in (
         f"- Incident: {stand.incident}, open",
-        "- When: ", "; lasts 1 min",
+        "- When: ", "; lasts 1 min, last seen 20",
         "## What to do\n\nlook at it\n",
         "- Cause: Slow link, NIC; ",
         "## Evidence\n\n- 0.3 s, 0.01 s before (collective_transfer, 20",

@@ -163,6 +163,18 @@ def test_an_unknown_incident_is_404_and_offers_near_ones(told: Told) -> None:
     is_problem(client.get("/v1/incidents/" + "x" * 3000), 404)
 
 
+def test_an_incident_s_words_alone_find_its_id(told: Told) -> None:
+    """As they are said on the telephone; others of the same minute are not what was meant."""
+    [short] = told.get("/v1/incidents", state="open")["items"]
+    words = short["id"].split("-", 2)[2]
+    detail = told.service.client.get(f"/v1/incidents/{words}.md").json()["detail"]
+    assert detail.endswith(f"no incident is called '{words}'; did you mean {short['id']}?")
+
+
+def test_a_mistyped_job_is_offered(told: Told) -> None:
+    is_problem(told.service.client.get("/v1/jobs/trian"), 404, "did you mean train?")
+
+
 def test_a_job_in_trouble_is_told_what_is_wrong(told: Told) -> None:
     found = told.get("/v1/jobs/train/verdict")
     assert [verdict["cause"] for verdict in found["verdicts"]] == ["slow_link"]

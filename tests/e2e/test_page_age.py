@@ -12,13 +12,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
 from api.promql.narrow import is_named_by_right
 from api.promql.parse import parse_query
 from api.promql.plan import Binary, nodes_of
+from collector.contract.units import NS
+from collector.contract.verdict import Cause
 from tests.stands.browser import Watched
+from tests.worlds.incidents import slow_link
 from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage
 
 pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow]
@@ -299,3 +303,21 @@ def test_in_the_fabric_goes_back_to_what_is_over(seen: Watched, stage: Stage) ->
     expect(page.get_by_role("heading", level=1)).to_contain_text("At fault: node0001 (straggler)")
     expect(page.get_by_role("region", name="node0001")).to_be_visible()
     seen.settle()
+
+
+def test_an_open_incident_that_was_not_seen_for_minutes_says_so(
+    seen: Watched, stage: Stage
+) -> None:
+    """It stays open for ten minutes, as flaps come back; the fabric shows it while it was seen."""
+    flap = slow_link((END_S - 300) * NS, job="pretrain")
+    over_ns = (END_S - 200) * NS
+    stage.say(msgspec.structs.replace(flap, cause=Cause.LINK_FLAP, until_ns=over_ns))
+    page = seen.page
+    seen.open("/")
+    card = page.get_by_role("article").filter(has_text="node3").first
+    expect(card).to_contain_text("last seen 3 min ago")
+    way = card.get_by_role("link", name="In the fabric").get_attribute("href") or ""
+    assert f"at={END_S - 250}" in way
+    seen.open(f"/incident/{incident_of(stage, 'link_flap', 'open')}")
+    card = page.get_by_role("article").first
+    expect(card).to_contain_text("last seen 3 min ago")

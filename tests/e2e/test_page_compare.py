@@ -178,7 +178,12 @@ def test_who_shares_an_uplink_is_beside_it(seen: Watched, stage: Stage) -> None:
 def test_a_metric_that_does_not_exist_is_corrected_by_a_click(seen: Watched) -> None:
     page = seen.page
     seen.open(f"/explore?query=fabric_gpu_temprature_celsius&{SPAN}")
-    expect(page.get_by_text("No such metric")).to_be_visible()
+    wrong = page.get_by_role("status").filter(has_text="No such metric")
+    expect(wrong).to_have_text(
+        re.compile(r"Did you mean fabric_gpu_temperature_celsius, fabric_\w+ or fabric_\w+\?$")
+    )
+    nothing = page.get_by_role("region", name="Nothing from A")
+    expect(nothing).to_contain_text("There is no metric fabric_gpu_temprature_celsius")
     page.get_by_role("button", name="fabric_gpu_temperature_celsius", exact=True).first.click()
     expect(page).to_have_url(re.compile("query=fabric_gpu_temperature_celsius"))
     seen.settle()

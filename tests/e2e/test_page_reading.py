@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pyarrow.parquet as pq
 import pytest
@@ -200,6 +201,40 @@ def test_a_phone_shows_costs_as_cards(seen: Watched, phone: Page) -> None:
     for label in ("Costs by culprit", "Costs by week"):
         expect(phone.get_by_role("table", name=label)).to_be_visible()
         assert is_within(phone, f"table[aria-label='{label}'] td")
+
+
+def test_a_card_cuts_no_words(seen: Watched, phone: Page) -> None:
+    """An id that stayed in one piece made its table wider than the phone."""
+    seen.open("/costs")
+    table = phone.get_by_role("table", name="Costs by culprit").locator("..")
+    assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+@pytest.mark.parametrize(("width", "abreast"), [(PHONE_WIDTH, 1), (760, 2)])
+def test_cards_stand_abreast_where_there_is_room(seen: Watched, width: int, abreast: int) -> None:
+    seen.page.set_viewport_size({"width": width, "height": HEIGHT})
+    seen.open("/hosts")
+    tops = seen.page.evaluate(
+        "() => [...document.querySelectorAll('table[aria-label=Hosts] tbody tr')]"
+        ".map(one => one.getBoundingClientRect().top)"
+    )
+    assert tops.count(tops[0]) == abreast
+
+
+def test_a_long_table_of_cards_shows_its_first_ones(seen: Watched, phone: Page) -> None:
+    query = 'count by (host, __name__) ({__name__=~"fabric_(gpu|port)_.*"})'
+    seen.open(f"/explore?{urlencode({'query': query, 'from': START_S, 'to': END_S})}")
+    rows = phone.get_by_role("table", name="Series").locator("tbody tr")
+    expect(rows).to_have_count(20)
+    phone.get_by_role("button", name=re.compile("Show more of")).click()
+    assert rows.count() > 20
+
+
+def test_when_a_host_was_last_heard_is_said_once(seen: Watched) -> None:
+    """Its agent had an age of its own, of the same moment, asked for at another time."""
+    seen.open(f"/hosts/{CULPRIT}")
+    expect(seen.page.get_by_role("region", name="Agent")).to_be_visible()
+    expect(seen.page.get_by_text("Last heard")).to_have_count(1)
 
 
 def test_a_table_is_saved_as_parquet(seen: Watched, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from alerts.window.model import (
 )
 from alerts.window.split import split
 from api.jobs.correlate import things
-from api.jobs.correlate.readings import Target
+from api.jobs.correlate.meanings import Target
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
 from collector.contract.units import NS

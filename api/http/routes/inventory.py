@@ -18,6 +18,7 @@ from api.data.inventory.records import Host, HostRole
 from api.fleet.health.answers import Asked, Fleet, ThingEntry
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import copied
+from api.http.routes.shared.find import find_host
 from api.http.routes.shared.paging import After, Limit, Page
 from api.http.routes.shared.parameters import OfDevice, OfHost
 from collector.contract.errors import SettingsError
@@ -199,14 +200,12 @@ async def switches(
 @router.get("/v1/hosts/{host}", summary="One host with its devices")
 async def host(host: str, parts: Parts) -> HostDetail:
     """One host; 404 if no sample about it has arrived."""
-    found = await asyncio.to_thread(parts.inventory.hosts.get, host)
-    if found is None:
-        raise Problem(404, "no such host", f"no sample of a host named {host!r} has arrived")
+    fleet = await parts.health.latest()
+    found = await asyncio.to_thread(find_host, parts, fleet, host)
     devices = await asyncio.to_thread(parts.inventory.hosts.devices, host)
     agent = (
         await asyncio.to_thread(parts.inventory.hosts.agent, found.agent) if found.agent else None
     )
-    fleet = await parts.health.latest()
     return HostDetail(
         **msgspec.structs.asdict(found),
         **HostOut.health_in(fleet, host),

@@ -309,13 +309,16 @@ class GridReader:
         if len(known) + len(wanted) > SERIES_KEPT_MAX:
             known = self._known[id(target)] = meanings_of(self._store).anew(known)
             wanted = np.concatenate([samples.series[rows] for rows in places])
-        parameters: dict[str, Any] = {"names": list(known.names), **days_of(samples.grid)}
-        sql = NAMES_SQL
-        if len(wanted) <= SERIES_ASKED_MAX:
-            sql += ONLY_SQL
-            parameters["series"] = wanted.tolist()
-        known.add(self._store.query(sql + " GROUP BY series", parameters).to_pylist())
+        self._learn(known, wanted, samples.grid)
         return known
+
+    def _learn(self, known: Known, series: npt.NDArray[np.uint64], grid: Grid) -> None:
+        parameters: dict[str, Any] = {"names": list(known.names), **days_of(grid)}
+        sql = NAMES_SQL
+        if len(series) <= SERIES_ASKED_MAX:
+            sql += ONLY_SQL
+            parameters["series"] = series.tolist()
+        known.add(self._store.query(sql + " GROUP BY series", parameters).to_pylist())
 
 
 def days_of(grid: Grid) -> dict[str, int]:

@@ -144,7 +144,8 @@ def lasting(incident: Incident) -> str:
     again = ""
     if count > 1:
         again = f" in {count} stretches, the first at {moment(incident.first_since_ns)}"
-    return f"{verb} {duration(incident.lasted_ns / NS)}{again}"
+    seen = f", last seen {moment(incident.last_seen_ns)}" if incident.is_open else ""
+    return f"{verb} {duration(incident.lasted_ns / NS)}{again}{seen}"
 
 
 def moment(time_ns: int, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:

@@ -57,6 +57,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     culprit: Culprit
     confidence: float
     since_ns: int
+    last_seen_ns: int
     summary: str = ""
     action: str = ""
     jobs: tuple[str, ...] = ()
@@ -112,6 +113,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: str
     verdict: Judgement
+    last_seen_ns: int
     jobs: tuple[str, ...] = ()
     history: tuple[Turn, ...] = ()
     lasted_seconds: float = 0.0

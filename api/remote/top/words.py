@@ -13,6 +13,9 @@ NOTHING = "-"
 BARS = "▁▂▃▄▅▆▇█"
 
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3_600, 86_400
+QUIET_SECONDS = 60
+"""Evidence this old still counts as of now: a busy service looks, and agents send, every half
+minute."""
 FIGURES_FROM = 9.95
 """From here on a number in thousands is written without a decimal."""
 PER_MILLE_BELOW = 0.0995
@@ -94,6 +97,18 @@ def span(seconds: float) -> str:
             rest = whole % length // part
             return f"{whole // length} {name}" + (f" {rest} {part_name}" if rest else "")
     return f"{whole} s"
+
+
+def lasts(seconds: float, last_seen_s: float, now_s: float) -> str:
+    """How long an open incident was confirmed, and how long ago the last time, if not just now.
+
+    >>> lasts(100.0, 990.0, 1000.0), lasts(100.0, 700.0, 1000.0)
+    ('1 min 40 s', '1 min 40 s, last seen 5 min ago')
+    """
+    ago_s = now_s - last_seen_s
+    if ago_s < QUIET_SECONDS:
+        return span(seconds)
+    return f"{span(seconds)}, last seen {brief(ago_s)} ago"
 
 
 def brief(seconds: float) -> str:

@@ -42,7 +42,7 @@ function wholeOf(value: number): number {
   return value - low === 0.5 ? low + Math.abs(low % 2) : Math.round(value);
 }
 
-/** A length of time in seconds: `1.2 ms`, `43 s`, `2 h 5 min`. */
+/** A length of time in seconds: `1.2 ms`, `43 s`, `1 min 44 s`, `2 h 5 min`. */
 export function duration(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
   const size = Math.abs(seconds);
@@ -54,6 +54,9 @@ export function duration(seconds: number | null | undefined): string {
   return long(Math.round(size), seconds < 0 ? "-" : "");
 }
 
+/** In less than this, seconds are a part of it that counts. */
+const SECONDS_BELOW_MINUTES = 10;
+
 function long(size: number, sign: string): string {
   const [days, hours, minutes] = [
     Math.floor(size / 86_400),
@@ -62,7 +65,8 @@ function long(size: number, sign: string): string {
   ];
   if (days) return `${sign}${days} d${hours ? ` ${hours} h` : ""}`;
   if (hours) return `${sign}${hours} h${minutes ? ` ${minutes} min` : ""}`;
-  return `${sign}${minutes} min`;
+  const seconds = minutes < SECONDS_BELOW_MINUTES ? size % 60 : 0;
+  return `${sign}${minutes} min${seconds ? ` ${seconds} s` : ""}`;
 }
 
 /** A moment as the reader wants it (`zone.ts`): only the clock if it was today. */
@@ -95,7 +99,10 @@ export function stamp(unixSeconds: number): string {
 /** `3 min ago`. */
 export function ago(unixSeconds: number, now = Date.now() / 1000): string {
   const passed = now - unixSeconds;
-  return passed < 1 ? "now" : `${duration(passed < 100 ? Math.round(passed) : passed)} ago`;
+  // From when on is known to the minute: it need not count seconds on the screen.
+  return passed < 1
+    ? "now"
+    : `${duration(passed < 100 ? Math.round(passed) : passed - (passed % 60))} ago`;
 }
 
 /** `1 host`, `2 hosts`. */

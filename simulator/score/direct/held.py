@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from alerts.window.columns import Ints, Records
 from alerts.window.model import Grid
@@ -16,15 +17,8 @@ from api.data.inventory.job_model import Member
 from api.data.store.rings import SLOTS, Rings
 from api.data.store.rings import Samples as Added
 from api.data.store.store import Store
-from api.jobs.correlate.readings import (
-    GAP_SECONDS,
-    GridReader,
-    Known,
-    Samples,
-    Target,
-    chained,
-    part_of,
-)
+from api.jobs.correlate.meanings import Known, Target
+from api.jobs.correlate.readings import GAP_SECONDS, GridReader, Samples, chained, part_of
 from api.jobs.correlate.things import GPUS, HOSTS, NICS, PORTS
 from collector.contract.identity import metric_id
 from collector.contract.records import NUMBERS, Context
@@ -130,12 +124,9 @@ class HeldSamples(GridReader):
         ]
         return chained(parts, grid)
 
-    def _learn(self, known: Known, samples: Samples, places: Sequence[slice]) -> None:
-        for rows in places:
-            series = samples.series[rows]
-            new = series[~known.find(series)[0]].tolist()
-            for at in range(0, len(new), ROWS_AT_ONCE):
-                known.add([self._named(one) for one in new[at : at + ROWS_AT_ONCE]])
+    def _learn(self, known: Known, series: npt.NDArray[np.uint64], _grid: Grid) -> None:
+        for at in range(0, len(series), ROWS_AT_ONCE):
+            known.add([self._named(one) for one in series[at : at + ROWS_AT_ONCE].tolist()])
 
     def _named(self, number: int) -> dict[str, Any]:
         metric, labels = self._words[number]

@@ -7,10 +7,14 @@ from alerts.detectors import imbalance, straggler
 from alerts.finding import Finding
 from alerts.signals.gaps import own_time
 from alerts.signals.held import held_share
+from alerts.signals.step_times import MEASURED_SHARE
 from alerts.window.model import JobWindow
 from collector.contract.verdict import Reason
 from tests.worlds.expert_jobs import RANKS, STEPS, Table, experts
 from tests.worlds.late_jobs import make_window
+
+FIRST = 20
+"""The step at which another stretch begins."""
 
 
 def of_straggler(job: JobWindow) -> list[Finding]:
@@ -37,6 +41,19 @@ def test_a_rank_that_holds_more_tokens_is_unequal_work_with_its_share(first: int
     assert "rank 5 sent 1.50 times" in share.text
     assert finding.cost is not None
     assert finding.cost.lost_share == pytest.approx(50 / 212, abs=0.05)
+
+
+def test_unequal_work_costs_no_more_than_steps_became_longer_by() -> None:
+    """Before, another rank held as much more at each step: steps are as long as they were."""
+
+    def table(rank: int, step: int) -> float:
+        most = 5 if step >= FIRST else step % 4
+        return 1.5 if rank == most else 1.0
+
+    (finding,) = of_imbalance(experts(table))
+    assert finding.culprit.rank == 5
+    assert finding.cost is not None
+    assert 0.0 < finding.cost.lost_share <= 2 * MEASURED_SHARE
 
 
 def test_in_a_running_job_it_wakes_no_one() -> None:

@@ -33,6 +33,7 @@ from collector.contract.verdict import (
     Culprit,
     Evidence,
     Reason,
+    Verdict,
 )
 from tests.worlds.incident_story import NIC, RANK, START_NS, Story, cost, verdict
 
@@ -281,6 +282,49 @@ def test_what_was_over_before_anybody_said_it_is_told_once_and_is_closed() -> No
     assert standing_verdicts(story.incidents) == []
 
 
+# --- when it began ------------------------------------------------------------------------------
+
+
+def since_s(story: Story) -> float:
+    return (story.only().verdict.since_ns - START_NS) / NS
+
+
+def throttled(
+    since: float, *evidence_from: float, reason: Reason = Reason.GPU_THROTTLED
+) -> Verdict:
+    """A verdict whose evidence begins at these times."""
+    clocks = [
+        Evidence(metric="clock", text="low", value=1.0, unit="Hz", from_ns=at, to_ns=at + NS)
+        for at in (START_NS + round(second * NS) for second in evidence_from)
+    ]
+    return verdict(Cause.STRAGGLER, RANK, since=since, reason=reason, evidence=tuple(clocks))
+
+
+def test_a_round_that_lacks_the_first_records_does_not_let_it_begin_later() -> None:
+    """Seen live: steps were read from 44 s after the beginning on, the clock's readings from it."""
+    story = Story()
+    story.at(20, throttled(10, 10, 12))
+    story.at(60, throttled(54, 12, 54))
+    assert since_s(story) == 12
+    # What is said stays, with its evidence, where a round has no reason.
+    story.at(65, throttled(58, 58, reason=Reason.UNKNOWN))
+    assert since_s(story) == 12
+
+
+def test_it_begins_when_its_evidence_does_where_that_was_estimated_too_early() -> None:
+    story = Story()
+    story.at(20, throttled(0, 0))
+    story.at(25, throttled(15, 15))
+    assert since_s(story) == 15
+
+
+def test_evidence_from_before_the_trouble_makes_it_no_older() -> None:
+    story = Story()
+    story.at(20, throttled(10, -100, 10))
+    story.at(25, throttled(15, -100, 15))
+    assert since_s(story) == 10
+
+
 # --- cost ---------------------------------------------------------------------------------------
 
 
@@ -293,6 +337,18 @@ def test_the_cost_goes_on_growing_when_the_window_no_longer_shows_the_start() ->
     assert total.lost_seconds == pytest.approx(0.2 * 1000, rel=0.01)
     assert total.gpu_hours == pytest.approx(0.2 * 1000 * 16 / 3600, rel=0.01)
     assert story.only().verdict.since_ns == START_NS
+
+
+def test_seconds_that_are_lost_are_a_share_also_when_steps_are_as_usual_again() -> None:
+    """A link still loses packets, and costs the job nothing any more: it did."""
+    story = Story()
+    story.at(10, verdict(costs=(cost(2.0),)))
+    free = msgspec.structs.replace(cost(0.0, share=0.0), step_seconds=1.0)
+    story.at(15, verdict(costs=(free,)))
+    (found,) = story.only().verdict.costs
+    assert (found.lost_seconds, found.lost_share) == (2.0, 0.2)
+    assert (found.step_seconds, found.step_seconds_without) == (1.25, 1.0)
+    assert found.gpu_hours == pytest.approx(cost(2.0).gpu_hours)
 
 
 def test_a_gap_costs_nothing_and_lasts_nothing() -> None:

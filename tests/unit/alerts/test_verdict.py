@@ -8,7 +8,7 @@ from alerts.finding import Finding, Suspect
 from alerts.judge.confidence import confidence
 from alerts.judge.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge, lasts_with
 from alerts.window.columns import Operations
-from alerts.window.model import Window
+from alerts.window.model import JobWindow, Window
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Layer, Reason
 from tests.worlds.machines import empty_columns
@@ -265,6 +265,47 @@ def test_a_queue_on_the_way_to_a_host_in_trouble_is_no_trouble_of_its_own(
     assert len(judge(alone, [before])) == 1
     damaged = msgspec.structs.replace(before, cause=Cause.LOSSY_LINK, reason=Reason.CABLE)
     assert "spine-0" in {one.culprit.switch for one in judge(alone, [at_host, damaged])}
+
+
+def job_of_edges(window: Window, name: str, edges: range) -> JobWindow:
+    """A job with some of the ring's edges alone, and the ranks at their ends."""
+    whole = window.jobs[0]
+    ways = whole.paths
+    assert ways is not None
+    parts = [slice(int(ways.start[edge]), int(ways.start[edge + 1])) for edge in edges]
+    ends = {end for edge in edges for end in (int(ways.source[edge]), int(ways.target[edge]))}
+    return msgspec.structs.replace(
+        whole,
+        job=name,
+        ranks={rank: one for rank, one in whole.ranks.items() if rank in ends},
+        paths=msgspec.structs.replace(
+            ways,
+            communicator=[ways.communicator[edge] for edge in edges],
+            source=ways.source[edges],
+            target=ways.target[edges],
+            start=np.cumsum([0, *(part.stop - part.start for part in parts)]),
+            port=np.concatenate([ways.port[part] for part in parts]),
+            share=np.concatenate([ways.share[part] for part in parts]),
+        ),
+    )
+
+
+def test_bursts_are_an_effect_of_a_bad_cable_only_where_the_same_bytes_may_pass(
+    window: Window,
+) -> None:
+    near, far = job_of_edges(window, JOB, range(3)), job_of_edges(window, "other", range(4, 5))
+    two = msgspec.structs.replace(window, jobs=(near, far))
+    damage = found(window, Cause.LOSSY_LINK, leaf(1), reason=Reason.CABLE)
+    of_other, of_same = (
+        found(window, Cause.MICROBURST, leaf(number), reason=Reason.NEIGHBOUR) for number in (5, 2)
+    )
+    causes = {one.culprit.host: one.cause for one in judge(two, [damage, of_other])}
+    assert causes == {"node1": Cause.LOSSY_LINK, "node5": Cause.MICROBURST}
+    [only] = judge(two, [damage, of_same])
+    assert only.cause is Cause.LOSSY_LINK
+    unknown = msgspec.structs.replace(near, paths=None)
+    [only] = judge(msgspec.structs.replace(two, jobs=(unknown, far)), [damage, of_other])
+    assert only.cause is Cause.LOSSY_LINK
 
 
 def test_a_machine_that_makes_nobody_late_is_no_verdict_unless_no_job_is_known(

@@ -8,7 +8,7 @@ import numpy as np
 
 import alerts
 from api.jobs.correlate import things
-from api.jobs.correlate.readings import ReadingName, all_names, fitting
+from api.jobs.correlate.meanings import ReadingName, all_names, fitting
 from collector.contract.catalog import load_catalog
 
 THINGS = ("port", "nic", "gpu", "host")

@@ -1,9 +1,11 @@
 """Which faults the demo shows, and which arguments it refuses."""
 
 import argparse
+import os
 import re
 import socket
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from collector.contract.errors import FabricscopeError, SettingsError
+from collector.contract.targets import check_folder
 from simulator.demo import cli, folders
 from simulator.demo.folders import folders_for
 from simulator.demo.menu import (
@@ -25,6 +28,7 @@ from simulator.demo.menu import (
 from simulator.demo.programs import Programs, Stop, free_port
 from simulator.demo.run import HOSTS, hosts_by_cores, make_cluster
 from simulator.demo.story import name_of
+from simulator.score import cli as score_cli
 from simulator.topology.model import Fabric
 
 KNOWN = showable()
@@ -116,6 +120,34 @@ def arguments(*words: str) -> argparse.Namespace:
 def test_what_cannot_work_is_refused_before_anything_starts(words: list[str], reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):
         cli.run(arguments(*words))
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (cli.run, ["--svg", "picture.svg"]),
+        (score_cli.run, ["healthy", "--out", "results/of/today"]),
+    ],
+)
+def test_where_nothing_can_be_written_is_said_before_anything_starts(
+    run: Callable[[argparse.Namespace], int],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    parser = argparse.ArgumentParser()
+    (cli if run is cli.run else score_cli).add_arguments(parser)
+    with pytest.raises(SettingsError, match=f"{words[-1]}: no permission to write there"):
+        run(parser.parse_args(words))
+
+
+def test_a_file_is_no_folder_for_results(tmp_path: Path) -> None:
+    file = tmp_path / "score.json"
+    file.touch()
+    with pytest.raises(SettingsError, match=f"{file} is a file; name a folder"):
+        check_folder(file / "today")
 
 
 def test_the_list_has_every_fault_and_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ def incident(name: str, **culprit: str) -> Incident:
         culprit=Culprit(**culprit),  # type: ignore[arg-type]
         confidence=0.9,
         since_ns=0,
+        last_seen_ns=0,
         jobs=(f"job-of-{name}",),
     )
 

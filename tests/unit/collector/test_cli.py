@@ -1,5 +1,6 @@
 """The command line: verbs, exit statuses, and the error for each mistake."""
 
+import errno
 import importlib
 import subprocess
 import sys
@@ -157,6 +158,20 @@ def test_an_interrupt_is_status_130_and_no_trace(
     monkeypatch.setattr(agent_cli, "read_once", interrupt)
     assert cli.main(["agent", "--once", "--root", str(tree)]) == 130
     assert capsys.readouterr().err == ""
+
+
+def test_what_may_not_be_read_is_one_line_and_status_2(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/etc/shadow")
+
+    monkeypatch.setattr(agent_cli, "read_once", refuse)
+    assert cli.main(["agent", "--once", "--root", str(tree)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "fabricscope: /etc/shadow: Permission denied; run this as a user who may"
+    )
 
 
 def test_the_agent_s_verb_loads_neither_server_nor_client() -> None:

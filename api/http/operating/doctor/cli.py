@@ -55,6 +55,9 @@ def look(arguments: argparse.Namespace) -> Iterator[Look]:
         progress.say(f"doctor: looks at {subject}")
         try:
             yield from see()
+        except PermissionError as error:
+            said = f"{error.filename}: {error.strerror}"
+            yield wrong(subject, said, "run this as the service's user, or as root")
         except (FabricscopeError, OSError) as error:  # one look that fails hides no other
             yield wrong(subject, str(error), "it could not be looked at")
     progress.end()

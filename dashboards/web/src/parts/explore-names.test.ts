@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { distance, metricsOf, nearest, renamed, unknownIn } from "./explore-names";
+import { distance, metricsOf, nearest, renamed, unknownIn, unknownWords } from "./explore-names";
 
 describe("metrics of a query", () => {
   it("are no functions, labels, keywords or durations", () => {
@@ -29,6 +29,14 @@ describe("a metric that does not exist", () => {
       { name: "fabric_nic_up", isOurs: true, near: [] },
       { name: "upp", isOurs: false, near: ["up"] },
     ]);
+  });
+
+  it("is the reason why a query gives nothing", () => {
+    const unknown = unknownIn("fabric_nic_up + upp", stored, new Set(["fabric_nic_up"]));
+    expect(unknownWords(unknown)).toBe(
+      "Nothing has sent fabric_nic_up. There is no metric upp: see above.",
+    );
+    expect(unknownWords([])).toBe("");
   });
 
   it("is replaced as a whole word only", () => {

@@ -103,6 +103,15 @@ export function unknownIn(
     }));
 }
 
+/** Why a query gives nothing, where names in it are the reason; else empty. */
+export function unknownWords(unknown: readonly Unknown[]): string {
+  return unknown
+    .map(({ name, isOurs }) =>
+      isOurs ? `Nothing has sent ${name}.` : `There is no metric ${name}: see above.`,
+    )
+    .join(" ");
+}
+
 /** The query with another name for one of its metrics. */
 export function renamed(query: string, from: string, to: string): string {
   const name = from.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");

@@ -15,6 +15,7 @@ import {
   labelOrder,
   wholeName,
 } from "./explore-lines";
+import { type Unknown, unknownWords } from "./explore-names";
 import { ExplorePlot } from "./explore-plot";
 import { letterOf } from "./explore-state";
 import { formatOf, type Unit, unitWords } from "./explore-unit";
@@ -39,6 +40,8 @@ export function ExploreChart(props: {
   chart: Chart;
   only: string | undefined;
   isCut: boolean;
+  /** Names in the queries that nothing has sent. */
+  unknown: readonly Unknown[];
   onOnly: (key: string | undefined) => void;
   onSelect: (from: number, to: number) => void;
 }) {
@@ -50,7 +53,8 @@ export function ExploreChart(props: {
     return (
       <Panel title={`Nothing from ${chart.letters.join(", ")}`}>
         <Empty title="No series in this time">
-          The query is right, but nothing matches it now. Try a longer time, or fewer labels.
+          {unknownWords(props.unknown) ||
+            "The query is right, but nothing matches it now. Try a longer time, or fewer labels."}
         </Empty>
       </Panel>
     );
@@ -180,6 +184,7 @@ export function ExploreTable(props: {
   answer: Answer;
   unit: Unit;
   time: number;
+  unknown: readonly Unknown[];
 }) {
   const { answer } = props;
   const letter = letterOf(props.place);
@@ -194,7 +199,8 @@ export function ExploreTable(props: {
     return (
       <Panel title={title}>
         <Empty title="No series at this moment">
-          Nothing was written in the five minutes before, or no label matches.
+          {unknownWords(props.unknown) ||
+            "Nothing was written in the five minutes before, or no label matches."}
         </Empty>
       </Panel>
     );

@@ -165,10 +165,13 @@ function NoSuch({ unknown, onName }: { unknown: Unknown; onName: OnName }) {
         </>
       )}
       {near.length > 0 && " Did you mean "}
-      {near.map((other) => (
-        <button key={other} type="button" class="plain link" onClick={() => onName(name, other)}>
-          {other}
-        </button>
+      {near.map((other, place) => (
+        <span key={other}>
+          {place > 0 && (place === near.length - 1 ? " or " : ", ")}
+          <button type="button" class="plain link" onClick={() => onName(name, other)}>
+            {other}
+          </button>
+        </span>
       ))}
       {near.length > 0 && "?"}
     </p>

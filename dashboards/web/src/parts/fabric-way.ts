@@ -2,7 +2,7 @@
 import type { Incident } from "../api/incidents";
 import type { Query } from "../route";
 import { around } from "./story-turns";
-import { causeOf, focus } from "./verdict-words";
+import { causeOf, focus, quietSince } from "./verdict-words";
 
 const NS = 1e9;
 
@@ -13,11 +13,11 @@ export function wayToFabric(incident: Incident, now: number): Query | undefined 
   if (!target.focus) return undefined;
   const { from, to } = around(incident, now);
   const since = verdict.since_ns / NS;
-  const until = verdict.until_ns === null ? undefined : verdict.until_ns / NS;
+  const until = verdict.until_ns === null ? quietSince(incident, now) : verdict.until_ns / NS;
   return {
     from: from.toFixed(0),
     to: to.toFixed(0),
-    // In the middle of what is over; what goes on is looked at at its end, as it is now.
+    // In the middle of what is over, or seems so; what goes on is looked at at its end, as it is now.
     at: until === undefined ? undefined : ((since + Math.max(since, until)) / 2).toFixed(0),
     colour: causeOf(verdict.cause).drawn_by || undefined,
     incident: incident.id,

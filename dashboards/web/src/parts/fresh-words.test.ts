@@ -33,7 +33,7 @@ describe("the word at the top right", () => {
   });
 
   it("grows old by itself when the service is no longer heard", () => {
-    expect(told(3, 2, 100).text).toBe("Data 1 min old, not evaluated for 1 min");
+    expect(told(3, 2, 100).text).toBe("Data 1 min 43 s old, not evaluated for 1 min 42 s");
   });
 
   it("says first that there is no connection", () => {

@@ -94,10 +94,6 @@ export function AgentPanel(props: { host: HostDetail; numbers: AgentNumbers; now
       )}
       <dl class="facts">
         <div>
-          <dt>Last heard</dt>
-          <dd>{ago(Date.parse(host.last_seen) / 1000, now)}</dd>
-        </div>
-        <div>
           <dt>Known since</dt>
           <dd>{moment(Date.parse(host.first_seen) / 1000, now)}</dd>
         </div>

@@ -172,6 +172,18 @@ export function commandsOf(text: string): string {
     .join("\n");
 }
 
+/** Evidence this old still counts as of now: a busy service looks, and agents send, every half minute. */
+const QUIET_SECONDS = 60;
+
+/** Unix seconds at which an open incident was last seen, where that is a while ago; else undefined. */
+export function quietSince(
+  incident: { readonly state: string; readonly last_seen_ns: number },
+  now: number,
+): number | undefined {
+  const last = incident.last_seen_ns / 1e9;
+  return incident.state === "open" && now - last > QUIET_SECONDS ? last : undefined;
+}
+
 /** Within this much a length and the time that has passed are the same: what an evaluation rounds. */
 const SAME_SECONDS = 60;
 

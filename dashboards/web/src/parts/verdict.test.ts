@@ -1,4 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
+import type { Incident } from "../api/incidents";
 
 // Views' addresses are read from the window, which tests do not have.
 vi.stubGlobal("location", { hash: "" });
@@ -6,6 +7,7 @@ vi.stubGlobal("addEventListener", () => {});
 
 const words = await import("./verdict-words");
 const cost = await import("./verdict-cost");
+const { wayToFabric } = await import("./fabric-way");
 const { causeTable } = await import("./cause-table");
 
 const COST = {
@@ -46,13 +48,36 @@ describe("names of a culprit", () => {
 
 describe("how long it lasted", () => {
   it("is said so that it agrees with when it began", () => {
-    expect(words.lastedWords(170, 180, true)).toBe("lasts 2 min");
+    expect(words.lastedWords(170, 180, true)).toBe("lasts 2 min 50 s");
     expect(words.lastedWords(75, 75, false)).toBe("lasted 75 s");
     // Seen for 30 s, four and a half minutes ago, and still open.
     expect(words.lastedWords(30, 270, true)).toBe("30 s in all so far");
     // A second stretch of a minute, after one of nine.
     expect(words.lastedWords(600, 60, true)).toBe("10 min in all so far");
     expect(words.lastedWords(600, 60, false)).toBe("10 min in all");
+  });
+});
+
+describe("an open incident", () => {
+  const seen = (second: number) => ({ state: "open", last_seen_ns: second * 1e9 });
+
+  it("is quiet once it was not seen for a minute", () => {
+    expect(words.quietSince(seen(100), 150)).toBeUndefined();
+    expect(words.quietSince(seen(100), 400)).toBe(100);
+    expect(words.quietSince({ ...seen(100), state: "closed" }, 400)).toBeUndefined();
+  });
+
+  it("that is quiet leads to the fabric as it was while it was seen", () => {
+    const verdict = {
+      cause: "pause_storm",
+      culprit: { host: "a" },
+      since_ns: 100e9,
+      until_ns: null,
+    };
+    const at = (now: number) =>
+      wayToFabric({ ...seen(200), id: "one", verdict } as unknown as Incident, now)?.at;
+    expect(at(230)).toBeUndefined();
+    expect(at(400)).toBe("150");
   });
 });
 

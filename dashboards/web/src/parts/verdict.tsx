@@ -5,7 +5,7 @@
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useState } from "preact/hooks";
 import { type Cost, type Culprit, named, type Undecided, type Verdict } from "../api/incidents";
-import { count, duration, moment, percent, stamp } from "../format";
+import { ago, count, duration, moment, percent, stamp } from "../format";
 import type { Query } from "../route";
 import { Badge } from "../ui/panel";
 import {
@@ -99,8 +99,10 @@ export function Since(props: {
   verdict: Verdict;
   now?: number | undefined;
   lasted?: number | undefined;
+  /** Unix seconds: an open incident was last seen then, and not since. */
+  quiet?: number | undefined;
 }) {
-  const { verdict, now, lasted } = props;
+  const { verdict, now, lasted, quiet } = props;
   const since = verdict.since_ns / NS;
   const until = verdict.until_ns === null ? undefined : verdict.until_ns / NS;
   const end = until ?? now;
@@ -110,6 +112,7 @@ export function Since(props: {
     <span title={stamp(since)}>
       {moment(since, now)}
       {long > 0 && <span class="soft">, {lastedWords(long, passed, until === undefined)}</span>}
+      {quiet !== undefined && <span class="soft">; last seen {ago(quiet, now)}</span>}
     </span>
   );
 }
@@ -171,6 +174,8 @@ export function VerdictCard(props: {
   now?: number;
   /** Seconds in which the incident was confirmed; none: from its start to its end, or to now. */
   lasted?: number;
+  /** Unix seconds: an open incident was last seen then, and not since. */
+  quiet?: number | undefined;
   /** What to do is folded up: others come first. */
   isFolded?: boolean;
   isNew?: boolean;
@@ -201,7 +206,7 @@ export function VerdictCard(props: {
         <div>
           <dt>Since</dt>
           <dd>
-            <Since verdict={verdict} now={props.now} lasted={props.lasted} />
+            <Since verdict={verdict} now={props.now} lasted={props.lasted} quiet={props.quiet} />
           </dd>
         </div>
         <div>

@@ -19,6 +19,10 @@ export interface Column<Row> {
 }
 
 const ROWS_FIRST = 100;
+/** As cards each is as high as it has columns: what stands below must stay within reach. */
+const CARDS_FIRST = 20;
+/** As in the style sheet. */
+const CARDS_AT = "(max-width: 760px)";
 /** With more columns than this a table does not fit a phone: there each row becomes a card. */
 const COLUMNS_ON_PHONE_MAX = 4;
 
@@ -33,7 +37,10 @@ export function Table<Row>(props: {
   hasOwnPhoneLook?: boolean;
 }) {
   const [sort, setSort] = useState<{ column: number; isDown: boolean }>();
-  const [shown, setShown] = useState(ROWS_FIRST);
+  const isCarded = !props.hasOwnPhoneLook && props.columns.length > COLUMNS_ON_PHONE_MAX;
+  const [shown, setShown] = useState(() =>
+    isCarded && matchMedia(CARDS_AT).matches ? CARDS_FIRST : ROWS_FIRST,
+  );
   const by = sort && props.columns[sort.column]?.by;
   const rows = by
     ? [...props.rows].sort((a, b) => compare(by(a), by(b)) * (sort?.isDown ? -1 : 1))
@@ -42,7 +49,6 @@ export function Table<Row>(props: {
   const focus = props.columns.some((column) => column.by)
     ? {}
     : { tabIndex: 0, role: "region" as const, "aria-label": `${props.label}, scrolled sideways` };
-  const isCarded = !props.hasOwnPhoneLook && props.columns.length > COLUMNS_ON_PHONE_MAX;
   return (
     <div class={`scrolled ${isCarded ? "carded" : ""}`} {...focus}>
       <table aria-label={props.label}>

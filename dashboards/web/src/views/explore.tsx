@@ -9,7 +9,7 @@ import { renamed, unknownIn } from "../parts/explore-names";
 import { ExploreChart, ExploreTable } from "../parts/explore-results";
 import { QueryRow, type RowOutcome } from "../parts/explore-row";
 import { MetricFinder, QueryHistory } from "../parts/explore-side";
-import { type Asked, asked, momentsOf, stepFor, written } from "../parts/explore-state";
+import { type Asked, asked, letterOf, momentsOf, stepFor, written } from "../parts/explore-state";
 import { finder, unitOf } from "../parts/explore-unit";
 import { type Resource, useResource } from "../resource";
 import { route, withQuery } from "../route";
@@ -124,6 +124,7 @@ export default function Explore() {
             state={state}
             resource={outcomes}
             catalog={catalog.data ?? []}
+            held={held}
             onOnly={(only) => withQuery({ only }, { replace: true })}
           />
         ) : (
@@ -243,9 +244,10 @@ function Results(props: {
   state: Asked;
   resource: Resource<Outcomes> & { isOld: boolean };
   catalog: readonly Metric[];
+  held: Held | undefined;
   onOnly: (key: string | undefined) => void;
 }) {
-  const { resource, state } = props;
+  const { resource, state, held } = props;
   if (!resource.data)
     return resource.failure ? (
       <Failed resource={resource} what="answer" />
@@ -257,6 +259,7 @@ function Results(props: {
   const good = all.flatMap(({ query, answer }, place) =>
     answer ? [{ query, answer, place, unit: unitOf(query, find) }] : [],
   );
+  const unknownOf = (query: string) => (held ? unknownIn(query, held.answered, held.ours) : []);
   const isTable = state.shown === "table";
   const answers: Answered[] = good.map(({ answer, ...rest }) => ({ ...rest, ...answer }));
   return (
@@ -267,13 +270,18 @@ function Results(props: {
         <Stale resource={resource} />
       )}
       {isTable
-        ? good.map((one) => <ExploreTable key={one.place} {...one} time={to} />)
+        ? good.map((one) => (
+            <ExploreTable key={one.place} {...one} time={to} unknown={unknownOf(one.query)} />
+          ))
         : chartsOf(answers, from, to, step).map((chart) => (
             <ExploreChart
               key={chart.unit ?? "none"}
               chart={chart}
               only={state.only}
               isCut={good.some((one) => one.answer.isCut)}
+              unknown={good
+                .filter((one) => chart.letters.includes(letterOf(one.place)))
+                .flatMap((one) => unknownOf(one.query))}
               onOnly={props.onOnly}
               onSelect={fix}
             />

@@ -24,7 +24,7 @@ import { wayToFabric } from "../parts/fabric-way";
 import { Story, StoryStrip } from "../parts/story";
 import { around, NS } from "../parts/story-turns";
 import { RuledOut, VerdictCard, Victims, WhatIf } from "../parts/verdict";
-import { causeOf, runbookOf } from "../parts/verdict-words";
+import { causeOf, quietSince, runbookOf } from "../parts/verdict-words";
 import { keptPrice } from "../price";
 import { type Resource, useResource } from "../resource";
 import { href, type Query, route } from "../route";
@@ -80,6 +80,7 @@ function Whole({ incident }: { incident: Incident }) {
         price={price}
         now={now.value}
         lasted={incident.lasted_seconds}
+        quiet={quietSince(incident, now.value)}
         heading="h1"
         when={when}
       >

@@ -19,7 +19,7 @@ import { wayToFabric } from "../parts/fabric-way";
 import { type Headline, headline } from "../parts/now-state";
 import { VerdictCard } from "../parts/verdict";
 import { gpuHours, hoursNumber, money, total } from "../parts/verdict-cost";
-import { causeOf } from "../parts/verdict-words";
+import { causeOf, quietSince } from "../parts/verdict-words";
 import { LookedAfterBadge, SilencedBadge } from "../parts/work-badges";
 import { alertLabels, silenceOf } from "../parts/work-words";
 import { keptPrice } from "../price";
@@ -226,6 +226,7 @@ function Troubles(props: {
           price={price}
           now={now.value}
           lasted={one.lasted_seconds}
+          quiet={quietSince(one, now.value)}
           isNew={now.value - one.first_said_ns / NS < NEW_SECONDS}
           marks={<Marks {...one} {...one.verdict} silences={silences} />}
           href={href(["incident", one.id])}
