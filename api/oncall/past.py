@@ -50,7 +50,10 @@ class PastWindows:
         return msgspec.structs.replace(window, jobs=running, is_live=True)
 
     def of_job(self, from_ns: int, to_ns: int, job: str) -> Window:
-        """One job, for what is no verdict: neither the others nor others' machines are read."""
+        """One job, for what is no verdict: neither the others nor others' machines are read.
+
+        Nor what only verdicts need, see `WindowReader.read`.
+        """
         window = self._reader.read(from_ns, to_ns, job=job, is_alone=True, is_live=False)
         running = [self._as_it_was(one, to_ns) for one in window.jobs]
         return msgspec.structs.replace(window, jobs=running, is_live=True)

@@ -30,6 +30,7 @@ from api.promql.range_functions import RANGE_FUNCTIONS, from_edges
 from api.promql.repeats import repeats_of
 from api.promql.rolled import ASSUMED_INTERVAL_MS, RolledAnswers, aligned
 from api.promql.rollup_rows import SUMMED_MAX, SUMS
+from api.promql.together import find_named, read_narrowed
 from api.promql.values import (
     Dialect,
     Floats,
@@ -47,7 +48,7 @@ from api.promql.values import (
     metric_names,
     without_names,
 )
-from api.promql.windows import cut_grid, cut_windows, latest
+from api.promql.windows import clamp_ms, cut_grid, cut_windows, latest, span_of
 from collector.contract.catalog import Catalog
 from collector.contract.identity import METRIC_LABEL
 
@@ -145,20 +146,8 @@ class Evaluation:
         The caller must hold the query until then.
         """
         self._repeats = repeats_of(query)
-        self._find_all(query, grid)
+        find_named(self, self._reader, self._frame.catalog, query, grid)
         return self.value(query, grid)
-
-    def _find_all(self, query: plan.Node, grid: Grid) -> None:
-        """Look at once for the series of selectors by labels."""
-        sought = []
-        for select, range_ms in plan.selects_of(query):
-            if select.selector.label is not None:
-                ends = self.ends(grid, select.offset_ms, select.at)
-                from_ms = clamp_ms(int(ends[0]) - (range_ms or self._frame.lookback_ms))
-                strands = strands_of(select.selector, self._frame.catalog)
-                sought.append((strands, from_ms, clamp_ms(int(ends[-1]))))
-        if len(sought) > 1:
-            self._reader.find_all(sought)
 
     def value(self, node: plan.Node, grid: Grid) -> Value:
         """The node's value at every step."""
@@ -188,6 +177,8 @@ class Evaluation:
                 result = empty_vector(grid.steps)
                 continue
             right = right_for(link, result) if isinstance(result, Vector) else link.right
+            if right is not link.right:
+                read_narrowed(self, self._reader, right, grid)
             result = self._binary(link, result, self.value(right, grid), grid)
         return result
 
@@ -226,7 +217,9 @@ class Evaluation:
         right = self.vector(node.right, grid)
         if is_empty(right):
             return empty_vector(grid.steps)
-        return self._binary(node, self.value(left_for(node, right), grid), right, grid)
+        left = left_for(node, right)
+        read_narrowed(self, self._reader, left, grid)
+        return self._binary(node, self.value(left, grid), right, grid)
 
     def vector(self, node: plan.Node, grid: Grid) -> Vector:
         """The value of a node that gives a vector; the parser has checked that it does."""
@@ -281,6 +274,10 @@ class Evaluation:
 
     # --- selectors -----------------------------------------------------------------------------
 
+    def window_ms(self, range_ms: int) -> int:
+        """How far a selector looks back; ``range_ms`` 0: for the latest sample."""
+        return range_ms or self._frame.lookback_ms
+
     def ends(self, grid: Grid, offset_ms: int, at: plan.At | None) -> Ints:
         """The moment that a selector reads at each step."""
         if at is None:
@@ -294,7 +291,7 @@ class Evaluation:
 
     def find(self, select: plan.Select, ends: Ints, window_ms: int, grid: Grid) -> Found:
         """The series that a selector may see; looked up once, however often it is written."""
-        from_ms, to_ms = clamp_ms(int(ends[0]) - window_ms), clamp_ms(int(ends[-1]))
+        from_ms, to_ms = span_of(ends, window_ms)
         key = (select, from_ms, to_ms)
         found = self._found.get(key)
         if found is None:
@@ -650,11 +647,6 @@ def as_grid(ends: Ints) -> Grid:
     """The moments of a selector as a grid; they are in even steps."""
     step_ms = int(ends[1] - ends[0]) if len(ends) > 1 else 1
     return Grid(int(ends[0]), step_ms, len(ends))
-
-
-def clamp_ms(moment_ms: int) -> int:
-    """A moment that the store has a date for. There are no samples before and after."""
-    return min(max(0, moment_ms), STORE_MS_MAX)
 
 
 def truncated_multiple(value: int, step: int) -> int:

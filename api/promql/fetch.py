@@ -12,7 +12,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -116,7 +116,7 @@ class Reader:
         self._tag = uuid.uuid4().hex
         self._stopped = threading.Event()
         self._counting = threading.Lock()
-        self._groups: dict[tuple[int, int], Group] = {}
+        self._groups: dict[tuple[int, int], list[Group]] = {}
         """By the time that is read: after it, and until it."""
         self.samples = 0
         self.peak_samples = 0
@@ -149,9 +149,13 @@ class Reader:
         self._memory.find_all(self.ask, wanted)
         for span in {(one.from_ms, one.to_ms) for one in wanted}:
             known = [self._memory.known(one) for one in wanted if (one.from_ms, one.to_ms) == span]
-            group = group_of([one for one in known if one is not None])
-            if group is not None and group.series * (span[1] - span[0]) <= GROUP_MS_MAX:
-                self._groups[span] = group
+            self.read_together([one for one in known if one is not None], *span)
+
+    def read_together(self, found: Sequence[Found], after_ms: int, to_ms: int) -> None:
+        """When samples of one of these are read for this time, read those of all."""
+        group = group_of(found)
+        if group is not None and group.series * (to_ms - after_ms) <= GROUP_MS_MAX:
+            self._groups.setdefault((after_ms, to_ms), []).append(group)
 
     def _version(self, strands: list[Strand]) -> int | None:
         metrics = [strand.metric for strand in strands if strand.metric is not None]
@@ -255,11 +259,12 @@ class Reader:
         return Stored(flat.series, flat.time_ms, flat.value)
 
     def _read(self, found: Found, table: str, after_ms: int, to_ms: int) -> Stored:
-        group = self._groups.get((after_ms, to_ms))
-        if group is not None and table == "samples" and group.has(found):
-            if group.stored is None:
-                group.stored = self._take(group.found, table, after_ms, to_ms)
-            return group.stored
+        groups = self._groups.get((after_ms, to_ms), ()) if table == "samples" else ()
+        for group in groups:
+            if group.has(found):
+                if group.stored is None:
+                    group.stored = self._take(group.found, table, after_ms, to_ms)
+                return group.stored
         return self._take(found, table, after_ms, to_ms)
 
     def _take(self, found: Found, table: str, after_ms: int, to_ms: int) -> Stored:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from api.data.selectors import STORE_MS_MAX
 from api.promql.values import Bools, Dialect, Floats, Ints, Labels, Vector, Windows
 
 
@@ -83,6 +84,16 @@ def latest(
     if bool(stale.any()):
         present &= ~stale[newest]
     return Vector(labels, values[newest], present), taken_ms
+
+
+def clamp_ms(moment_ms: int) -> int:
+    """A moment that the store has a date for. There are no samples before and after."""
+    return min(max(0, moment_ms), STORE_MS_MAX)
+
+
+def span_of(end_ms: Ints, window_ms: int) -> tuple[int, int]:
+    """The time that windows with these ends look at."""
+    return clamp_ms(int(end_ms[0]) - window_ms), clamp_ms(int(end_ms[-1]))
 
 
 def _entered(series_rows: Ints, times_ms: Ints, series: int, end_ms: Ints) -> Ints:

@@ -293,18 +293,46 @@ def test_more_series_than_a_bound_allows_need_not_be_looked_at(
     assert "QUERY_SERIES_MAX" in str(answer)
 
 
-def test_questions_that_arrive_together_read_their_samples_once(
-    engines: dict[Dialect, Engine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A view asks several of the same series; one that comes later may see later samples."""
-    read: list[str] = []
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Statements that read samples, as they are asked."""
+    found: list[str] = []
     ask = Store.query
 
     def asked(store: Store, sql: str, *words: Any, **more: Any) -> Any:  # noqa: ANN401 - passed on
-        read.extend([sql] if sql.startswith("SELECT series, time, value") else [])
+        found.extend([sql] if sql.startswith("SELECT series, time, value") else [])
         return ask(store, sql, *words, **more)
 
     monkeypatch.setattr(Store, "query", asked)
+    return found
+
+
+def test_what_the_other_side_chose_is_read_by_one_statement(
+    engines: dict[Dialect, Engine], monkeypatch: pytest.MonkeyPatch, reads: list[str]
+) -> None:
+    """As the page asks for all counters of errors of a job's hosts."""
+    world = promql_random.make_world(SEED, 0)
+    sent, drops, load = (world.metric(name) for name in ("sent_total", "drops_total", "load"))
+    text = (
+        f"(sum by (host) (avg_over_time({sent}[2m])) or sum by (host) (avg_over_time({drops}[2m])))"
+        f' and on (host) max by (host) ({load}{{host="h1"}})'
+    )
+    end_ms = promql_random.START_MS + 1_200_000
+    asked = promql_random.Question(text, end_ms - 600_000, end_ms, 30_000)
+    with all_left_out(asked_for=False):
+        together, touched = ask(engines[Dialect.PROMETHEUS_3], asked)
+        assert len(reads) == 2, "of the hosts, and of both counters"
+        monkeypatch.setattr(fetch, "GROUP_MS_MAX", 0)
+        alone, read = ask(engines[Dialect.PROMETHEUS_3], asked)
+        assert len(reads) == 2 + 3
+    assert together == alone
+    assert touched == read > 0
+
+
+def test_questions_that_arrive_together_read_their_samples_once(
+    engines: dict[Dialect, Engine], reads: list[str]
+) -> None:
+    """A view asks several of the same series; one that comes later may see later samples."""
     metric = promql_random.make_world(SEED, 0).metric("sent_total")
     texts = [f"rate({metric}[2m])", f"max({metric}) + sum(rate({metric}[2m]))", metric]
     grid = Grid(promql_random.START_MS + 600_000, 30_000, 20)
@@ -314,7 +342,7 @@ def test_questions_that_arrive_together_read_their_samples_once(
         return [engine.start(Question(text=text, grid=grid, is_range=True)) for text in texts]
 
     together = [running.answer() for running in start()]
-    assert len(read) == 2, "one of the range, and one of the look-back"
+    assert len(reads) == 2, "one of the range, and one of the look-back"
     for text, answer in zip(texts, together, strict=True):
         alone = engine.start(Question(text=text, grid=grid, is_range=True)).answer()
         assert isinstance(answer.value, Vector)
@@ -322,4 +350,4 @@ def test_questions_that_arrive_together_read_their_samples_once(
         assert answer.value.labels == alone.value.labels
         assert answer.value.values.tobytes() == alone.value.values.tobytes()
         assert answer.samples == alone.samples > 0
-    assert len(read) == 2 + 1 + 2 + 1
+    assert len(reads) == 2 + 1 + 2 + 1

@@ -161,6 +161,10 @@ def test_one_job_is_read_without_other_hosts_machines(service: InProcess) -> Non
             np.testing.assert_array_equal(
                 own.values(name)[[others[keys[row]] for row in kept]], values
             )
+    (mine,) = alone.jobs
+    assert job.paths is not None
+    assert (mine.paths, mine.past, mine.baselines, alone.events) == (None, {}, {}, [])
+    assert mine.steps == job.steps
     unread = [row for row, host in enumerate(alone.ports.host) if host not in hosts]
     seen = {alone.ports.host[row] for row in unread if alone.ports.seen_ns[row] > 0}
     assert not seen & {"node0004", "node0005"}

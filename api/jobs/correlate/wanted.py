@@ -21,9 +21,10 @@ if TYPE_CHECKING:  # it brings what `diagnose` does not need
 SQL = """
     SELECT DISTINCT metric_name AS name, series FROM series
     WHERE metric_name IN {names:Array(String)} AND day >= toDate({from_s:Int64})
-      AND day <= toDate({to_s:Int64}) AND (hasAny(labels.values, {hosts:Array(String)})
-        OR hasAny(labels.values, {switches:Array(String)})
-          AND hasAny(labels.values, {ports:Array(String)}))
+      AND day <= toDate({to_s:Int64})
+      AND (arrayExists(value -> value IN {hosts:Array(String)}, labels.values)
+        OR arrayExists(value -> value IN {switches:Array(String)}, labels.values)
+          AND arrayExists(value -> value IN {ports:Array(String)}, labels.values))
 """
 """By any label, as exporters call a host by different ones; perhaps with series of others."""
 

@@ -125,6 +125,13 @@ Usual = Mapping[tuple[str, str, str], Mapping[int, tuple[float, int]]]
 """By communicator, operation and class of sizes: of each metric what was usual, and how often."""
 
 
+class Dumps(NamedTuple):
+    """What the Flight Recorder dumped in a window."""
+
+    communicators: frozenset[str]
+    events: Sequence[Event]
+
+
 class WindowReader:
     """One a service, for one thread at a time: caches series' meanings, cables, the past, tests."""
 
@@ -160,7 +167,8 @@ class WindowReader:
         """A live window ends now and has jobs that run; any other has those that ran in it.
 
         Jobs that are not wanted are left out. Of one ``job`` that ``is_alone``, no readings are
-        taken of other hosts, nor of switch ports that none of its cables ends at.
+        taken of other hosts, nor of switch ports that none of its cables ends at, and nothing is
+        read that only verdicts need: events, dumps, what was usual before, tests, ways.
 
         Of jobs ``at_rest`` no records are read, unless there are other ports than in the window
         before, which their paths are rows of.
@@ -172,14 +180,16 @@ class WindowReader:
         ports = read_ports(self._reader, built.topology, grid, samples)
         running = self._jobs(from_ns, to_ns, job, is_live=is_live)
         chosen = [each for each in running if is_wanted(each)]
-        dumped = read_dumped(self._store, from_ns, to_ns) if chosen else frozenset()
-        events = read_window_events(self._store, from_ns, to_ns)
-        dumps = [event for event in events if event.kind == DUMP]
+        events, dumps = [], None
+        if not is_alone:
+            dumped = read_dumped(self._store, from_ns, to_ns) if chosen else frozenset()
+            events = read_window_events(self._store, from_ns, to_ns)
+            dumps = Dumps(dumped, [event for event in events if event.kind == DUMP])
         if not self._has_same_ports(ports):
             at_rest = NO_JOBS
         read = (
             at_rest.get(each)
-            or self._sound_job(each, from_ns, to_ns, built, ports, records_max, dumped, dumps)
+            or self._sound_job(each, from_ns, to_ns, built, ports, records_max, dumps)
             for each in chosen
         )
         jobs = [each for each in read if each is not None]
@@ -269,15 +279,14 @@ class WindowReader:
         built: BuiltTopology,
         ports: Ports,
         records_max: int,
-        dumped: frozenset[str],
-        dumps: Sequence[Event],
+        dumps: Dumps | None,
     ) -> JobWindow:
+        """Without ``dumps`` it is for no verdict, and has nothing that only verdicts need."""
         job_rank = job_ranks_of(self._inventory, job)
         seen = look_in_slices(self._store, job_rank, from_ns, to_ns, records_max=records_max)
         ranks = {place.rank: to_rank(place) for place in self._inventory.jobs.ranks(job)}
         communicators = read_communicators(self._inventory, job, job_rank, ranks)
         known = self._inventory.jobs.get(job)
-        hung = sorted(dumped & communicators.keys())
         window = JobWindow(
             job=job,
             size=max(len(ranks), known.ranks or 0 if known is not None else 0),
@@ -290,13 +299,19 @@ class WindowReader:
             operations=seen.operations,
             clocks=seen.clocks,
             steps=steps_of(seen, job_rank),
+            is_running=known is None or known.state is not JobState.ENDED,
+        )
+        if dumps is None:
+            return window
+        hung = sorted(dumps.communicators & communicators.keys())
+        return msgspec.structs.replace(
+            window,
             pending=read_pending(self._store, hung, from_ns, to_ns, job_rank),
             past=past_of(seen.operations, self._usual(job, from_ns)),
             baselines=baselines_of(seen.operations, self._tests(to_ns)),
-            is_running=known is None or known.state is not JobState.ENDED,
-            dumped=ranks_of_dumps(job, ranks, dumps),
+            dumped=ranks_of_dumps(job, ranks, dumps.events),
+            paths=find_paths(window, built, ports),
         )
-        return msgspec.structs.replace(window, paths=find_paths(window, built, ports))
 
 
 def read_communicators(

@@ -11,7 +11,7 @@ import bisect
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import cast
@@ -178,6 +178,9 @@ class MemoryReader(Reader):
 
     def find_all(self, sought: Iterable[tuple[list[Strand], int, int]]) -> None:
         """There is nothing to look for ahead: `find` finds each at hand."""
+
+    def read_together(self, found: Sequence[Found], after_ms: int, to_ms: int) -> None:
+        """There is nothing to read."""
 
     def moved(self, strands: list[Strand], after_ms: int, to_ms: int) -> Found | None:  # noqa: ARG002
         """All are looked at: they are at hand."""
