@@ -1,8 +1,8 @@
-"""What a trouble costs where another one of the same job ended as it began. Pure.
+"""What a trouble costs where another one of the same job stood just before or after it. Pure.
 
-A job's usual step is taken from just before a trouble. Where another trouble stood there, those
-steps were slow as well, and held against them the new one would cost too little: the steps before
-that other trouble are the usual ones.
+A job's usual step is taken from just before and just after a trouble. Where another trouble stood
+there, those steps were slow as well, and held against them this one would cost too little: the
+steps beyond that other trouble are the usual ones.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collector.contract.units import NS
 from collector.contract.verdict import Cost, Verdict
 
 TURN_NS = 15 * NS
-"""One that ends no later than this after another began has given way to it. With one that goes on
-beside it, steps are slow by both, and none of them alone costs what they became longer by."""
+"""One that ends no later than this after another began has given way to it. Of two that go on
+beside each other steps are slow by both, and neither costs what they became longer by."""
 
 
 def costs_apart(window: Window, verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -41,19 +41,27 @@ def apart(window: Window, verdict: Verdict, verdicts: Sequence[Verdict]) -> Verd
 
 
 def cost_apart(window: Window, verdict: Verdict, cost: Cost, verdicts: Sequence[Verdict]) -> Cost:
-    before = [
-        (one.since_ns, one.until_ns)
+    end_ns = end_of(window, verdict)
+    others = [
+        (one.since_ns, end_of(window, one))
         for one in verdicts
         if cost.job in one.jobs
-        and one.since_ns < verdict.since_ns
-        and one.until_ns is not None
-        and one.until_ns <= verdict.since_ns + TURN_NS
+        and (gives_way(window, one, verdict) or gives_way(window, verdict, one))
     ]
     jobs = [one for one in window.jobs if one.job == cost.job]
-    if not before or not jobs or cost.step_seconds is None:
+    if not others or not jobs or cost.step_seconds is None:
         return cost
-    last_ns = window.to_ns if verdict.until_ns is None else verdict.until_ns
-    found = cost_by_steps(jobs[0], verdict.since_ns, last_ns, cost.lost_seconds, apart=before)
+    found = cost_by_steps(jobs[0], verdict.since_ns, end_ns, cost.lost_seconds, apart=others)
     # Another trouble only hides what this one costs.
     is_known = found.step_seconds is not None and found.lost_seconds > cost.lost_seconds
     return found if is_known else cost
+
+
+def gives_way(window: Window, one: Verdict, other: Verdict) -> bool:
+    """Whether the one is over as the other begins."""
+    is_earlier = one.since_ns < other.since_ns
+    return is_earlier and end_of(window, one) <= other.since_ns + TURN_NS
+
+
+def end_of(window: Window, verdict: Verdict) -> int:
+    return window.to_ns if verdict.until_ns is None else verdict.until_ns

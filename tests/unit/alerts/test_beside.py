@@ -1,4 +1,4 @@
-"""A trouble that begins as another one of its job ends: its cost is against the healthy steps."""
+"""Troubles of a job that follow each other: their costs are against the healthy steps."""
 
 import msgspec
 import numpy as np
@@ -16,9 +16,9 @@ HEALTHY, FIRST, SECOND = 1.0, 1.6, 1.4
 STEPS = 12
 
 
-def played() -> Window:
-    """Steps that are healthy, then slow by one trouble, then by the next one."""
-    lengths = np.repeat([HEALTHY, FIRST, SECOND], STEPS)
+def played(*kinds: float) -> Window:
+    """Steps of these lengths; if not said, healthy ones, slow ones by a trouble and by the next."""
+    lengths = np.repeat(kinds or [HEALTHY, FIRST, SECOND], STEPS)
     job = make_job()
     begin_ns = job.steps[0].start_ns
     ends = begin_ns + np.rint(np.cumsum(lengths) * NS).astype(np.int64)
@@ -57,8 +57,7 @@ def test_steps_of_the_trouble_before_are_not_usual() -> None:
     )
     [was] = second.costs
     assert was.step_seconds_without == pytest.approx(FIRST), "it seemed to cost nothing"
-    same, changed = costs_apart(window, [first, second])
-    assert same == first
+    _, changed = costs_apart(window, [first, second])
     [cost] = changed.costs
     assert cost.step_seconds_without == pytest.approx(HEALTHY)
     assert cost.lost_seconds == pytest.approx(STEPS * (SECOND - HEALTHY))
@@ -67,6 +66,20 @@ def test_steps_of_the_trouble_before_are_not_usual() -> None:
     assert msgspec.structs.replace(changed, costs=second.costs, summary=second.summary) == second, (
         "nothing else is different"
     )
+
+
+def test_steps_of_the_trouble_after_are_not_usual() -> None:
+    """Seen live: 1.18 s instead of 1.12 s, while the job took 0.94 s before both."""
+    window = played(FIRST, SECOND, HEALTHY)
+    first, second = (
+        said(window, "mlx5_0", 0, STEPS),
+        said(window, "mlx5_1", STEPS, 2 * STEPS),
+    )
+    [was] = first.costs
+    assert was.step_seconds_without == pytest.approx(SECOND)
+    [cost] = costs_apart(window, [first, second])[0].costs
+    assert cost.step_seconds_without == pytest.approx(HEALTHY)
+    assert cost.lost_seconds == pytest.approx(STEPS * (FIRST - HEALTHY))
 
 
 def test_what_goes_on_beside_it_is_no_turn() -> None:
@@ -82,11 +95,12 @@ def test_what_is_played_stays() -> None:
     window = played()
     first = said(window, "mlx5_0", STEPS, 2 * STEPS)
     late = said(window, "mlx5_1", 2 * STEPS, None, Cause.STRAGGLER)
-    assert costs_apart(window, [first, late]) == [first, late]
+    assert costs_apart(window, [first, late])[1] == late
 
 
 def test_another_job_s_trouble_changes_nothing() -> None:
     window = played()
-    first = msgspec.structs.replace(said(window, "mlx5_0", STEPS, 2 * STEPS), jobs=("other",))
+    first = said(window, "mlx5_0", STEPS, 2 * STEPS)
+    first = msgspec.structs.replace(first, jobs=("other",), costs=())
     second = said(window, "mlx5_1", 2 * STEPS, None)
     assert costs_apart(window, [first, second]) == [first, second]
