@@ -71,12 +71,23 @@ def of_present(total: Iterable[Cost], earlier: Earlier) -> dict[str, Cost]:
 
 
 def over_all(present: dict[str, Cost], earlier: Earlier, lasted_ns: int) -> tuple[Cost, ...]:
-    """What all stretches have cost; the present one, which lasts so long, at most all its time."""
+    """What all stretches have cost; the present one, which lasts so long, at most all its time.
+
+    The share is of all of that time, as the seconds are: a round's own is that of its window.
+    """
     total = {cost.job: cost for cost in earlier.costs}
     for job, cost in present.items():
         own = bounded(cost, lasted_ns / NS)
         total[job] = more(own, total[job]) if job in total else own
-    return tuple(total[job] for job in sorted(total))
+    whole_s = (lasted_ns + earlier.lasted_ns) / NS
+    return tuple(with_share(total[job], whole_s) for job in sorted(total))
+
+
+def with_share(cost: Cost, lasted_s: float) -> Cost:
+    """With the share of the time that its seconds are; as it is where no time has passed."""
+    if lasted_s <= 0.0:
+        return cost
+    return msgspec.structs.replace(cost, lost_share=min(1.0, cost.lost_seconds / lasted_s))
 
 
 def bounded(cost: Cost, lasted_s: float) -> Cost:

@@ -21,6 +21,7 @@ import msgspec
 from alerts.detectors import detect_all
 from alerts.finding import Finding
 from alerts.judge.attendance import doubt_of
+from alerts.judge.beside import costs_apart
 from alerts.judge.confidence import confidence
 from alerts.judge.kernel_words import kernel_words
 from alerts.judge.places import (
@@ -122,7 +123,8 @@ def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Ver
     joined = by_switch(window, merged(window, foremost(cases)))
     kept = without_effects(window, joined, around)
     verdicts = [to_verdict(window, case, found, around) for case in kept if not waits(window, case)]
-    return sorted(verdicts, key=lambda one: (-cost_of(one), one.since_ns, repr(one.culprit)))
+    apart = costs_apart(window, verdicts)
+    return sorted(apart, key=lambda one: (-cost_of(one), one.since_ns, repr(one.culprit)))
 
 
 def is_solid(finding: Finding) -> bool:

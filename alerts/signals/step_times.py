@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
@@ -9,6 +11,9 @@ from alerts.window.model import JobWindow
 from alerts.window.slices import whole_steps
 from collector.contract.units import NS
 from collector.contract.verdict import Cost
+
+Span = tuple[int, int]
+"""From when to when; unix nanoseconds."""
 
 STEPS_MIN = 3
 """Steps of each kind before their lengths are compared."""
@@ -37,10 +42,13 @@ class StepTimes(msgspec.Struct, frozen=True):
     """The slow ones that were read."""
 
 
-def step_times(job: JobWindow, since_ns: int, last_ns: int) -> StepTimes | None:
+def step_times(
+    job: JobWindow, since_ns: int, last_ns: int, apart: Sequence[Span] = ()
+) -> StepTimes | None:
     """By the steps that were read whole; None where too few are known.
 
     Usual is what they took just before and just after: further away there may be other trouble.
+    Steps in the times ``apart`` are not usual: in these another trouble stood.
     """
     columns = sorted(
         (step.end_ns, step.start_ns, step.compute_ns + step.wait_ns) for step in job.steps
@@ -49,8 +57,11 @@ def step_times(job: JobWindow, since_ns: int, last_ns: int) -> StepTimes | None:
     known = whole_steps(job.slices, starts, ends) & (ends > starts)
     ends, starts, outside = ends[known], starts[known], outside[known]
     slow = np.flatnonzero((starts < last_ns) & (ends > since_ns))
-    before = np.flatnonzero(ends <= since_ns)[-STEPS_BESIDE:]
-    after = np.flatnonzero(starts >= last_ns)[:STEPS_BESIDE]
+    free = np.ones(len(ends), dtype=bool)
+    for first_ns, end_ns in apart:
+        free &= (ends <= first_ns) | (starts >= end_ns)
+    before = np.flatnonzero(free & (ends <= since_ns))[-STEPS_BESIDE:]
+    after = np.flatnonzero(free & (starts >= last_ns))[:STEPS_BESIDE]
     beside = np.concatenate([before, after])
     if min(len(slow), len(beside)) < STEPS_MIN:
         return None
@@ -90,10 +101,12 @@ def as_measured(
     )
 
 
-def cost_by_steps(job: JobWindow, since_ns: int, last_ns: int, lost_s: float) -> Cost:
+def cost_by_steps(
+    job: JobWindow, since_ns: int, last_ns: int, lost_s: float, apart: Sequence[Span] = ()
+) -> Cost:
     """What the job lost: by its steps, or ``lost_s`` where too few of these are known."""
     lasted = max((last_ns - since_ns) / NS, 1e-9)
-    times = step_times(job, since_ns, last_ns)
+    times = step_times(job, since_ns, last_ns, apart)
     if times is not None:
         # What was not read lost as much as what was.
         count = max(times.count, lasted / times.slow) if job.slices else times.count

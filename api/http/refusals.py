@@ -42,6 +42,7 @@ DESCRIPTIONS: Final[Mapping[int, str]] = {
 
 FINDS_NAMES: Final = frozenset(
     {
+        "/v1/costs",
         "/v1/paths",
         "/v1/topology",
         "/v1/links",

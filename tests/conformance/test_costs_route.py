@@ -58,7 +58,12 @@ def test_another_price_and_another_time_may_be_asked_for(service: InProcess) -> 
     assert told["money"] == pytest.approx(10 * LOST_GPU_HOURS)
     past = service.client.get("/v1/costs", params={"from": "1000000000", "to": "1000003600"})
     assert (past.json()["incidents"], past.json()["gpu_hours"]) == (0, 0.0)
-    assert service.client.get("/v1/costs", params={"job": "none"}).json()["entries"] == []
+
+
+def test_a_job_that_does_not_exist_cost_something_unknown(service: InProcess) -> None:
+    answer = service.client.get("/v1/costs", params={"job": "trian"})
+    assert answer.status_code == 404
+    assert "no job is called 'trian'" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from api.base.limits import PAGE_MAX
 from api.base.times import parse_moment
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import answer, documented
+from api.http.routes.shared.find import find_job_name
 from api.http.routes.shared.parameters import Name, ToNow, moment_of, range_to_now
 from api.oncall.costs import By, Entry, account
 from collector.contract.units import NS_PER_MS
@@ -65,6 +66,9 @@ async def costs(
     """GPU-hours that were lost to each trouble; `culprit` ranks what it would be worth to fix."""
     from_ms, to_ms = range_to_now(parts, begin, to, WEEK_MS)
     found, is_partial = await asyncio.to_thread(incidents_since, parts, from_ms, job)
+    if job and not found:
+        # That a job cost nothing is not said of one that does not exist.
+        await asyncio.to_thread(find_job_name, parts, job)
     own = parts.settings.price_per_gpu_hour if price is None else price
     told = account(found, from_ms * NS_PER_MS, to_ms * NS_PER_MS, by, own)
     body = CostsOut(
