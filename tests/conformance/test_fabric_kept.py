@@ -145,6 +145,21 @@ def test_kept_moments_are_those_that_are_read_anew(store: Store, clock: Moment, 
     assert store.recent.reads_here > 0, "the newest were read from memory"
 
 
+def test_what_nobody_sends_is_not_asked_for(store: Store, clock: Moment) -> None:
+    """Exporters have ten times as many names for what is shown as anybody uses."""
+    write(store, readings(random.Random(5)))
+    clock.seconds = float(START_S + SECONDS)
+    with (
+        patch.object(store, "recent", nothing_held()),
+        patch.object(store, "query", side_effect=store.query) as asked,
+    ):
+        read(FabricReader(store), int(clock.seconds), cables=None)
+    read_of = [call.args[1]["metrics"] for call in asked.call_args_list if "ToGrid" in call.args[0]]
+    assert len(read_of) == 2, "counters, and gauges"
+    sent = {metric_id(f"fabric_port_{name}") for name in (*COUNTERS, *GAUGES)}
+    assert {metric for metrics in read_of for metric in metrics} == sent
+
+
 def test_a_moment_that_is_over_is_read_once(store: Store, clock: Moment) -> None:
     rows = readings(random.Random(7))
     end_s = START_S + 330
