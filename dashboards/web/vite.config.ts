@@ -14,6 +14,16 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
     chunkSizeWarningLimit: 600,
+    // Every file is a request of its own, and a view begins when the last of its files is there: what
+    // several views share is one file, and the styles of all are one.
+    cssCodeSplit: false,
+    rolldownOptions: {
+      output: {
+        codeSplitting: {
+          groups: [{ name: "shared", test: /\/src\/|preact/, minShareCount: 2 }],
+        },
+      },
+    },
   },
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   server: {
