@@ -11,7 +11,7 @@ import datetime as dt
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -51,21 +51,29 @@ HOST = "node0001"
 """One of the first job's, which an incident accuses."""
 HEADERS = {"Content-Type": CONTENT_TYPE, "Content-Encoding": "zstd"}
 
-# Of four readings a minute, three steps are seen.
 GROWN = """
     CREATE TABLE bench_grown ENGINE = Memory AS
-    SELECT metric, series, toInt64((max(whole) - min(whole)) * 4 / 3) AS grown FROM samples
-    WHERE metric IN ({counters}) AND time >= {first} AND time < {end} GROUP BY metric, series
+    SELECT metric, series,
+        maxIf(value, time >= {end}) AS later, minIf(value, time < {second}) AS early,
+        if(countIf(time >= {end}) AND countIf(time < {second}), later - early, 0) AS grown
+    FROM samples WHERE metric IN ({counters}) AND time >= {first} GROUP BY metric, series
 """
+"""By how much a cycle's counters grow: exactly what the player adds, so that what it plays after
+the filled minutes goes on where they end, and no counter leaps there."""
 MORE_SAMPLES = """
     INSERT INTO samples (metric, series, time, whole, fraction)
-    SELECT metric, series, time + toIntervalMillisecond(cycle * {ms}), whole + cycle * grown,
-        fraction
+    SELECT metric, series, time + toIntervalMillisecond(cycle * {ms}),
+        if(grown = 0, whole, if(is_whole, toInt64(more), 0)),
+        if(grown = 0, fraction, if(is_whole, 0., more))
     FROM (
-        SELECT metric, series, time, whole, fraction, grown
-        FROM samples LEFT JOIN bench_grown USING (metric, series)
-        WHERE time >= {first} AND time < {end}
-    ) ARRAY JOIN range({from_cycle}, {to_cycle}) AS cycle
+        SELECT metric, series, time, whole, fraction, grown, cycle,
+            value + cycle * grown AS more, more = floor(more) AND abs(more) < 9e15 AS is_whole
+        FROM (
+            SELECT metric, series, time, whole, fraction, value, grown
+            FROM samples LEFT JOIN bench_grown USING (metric, series)
+            WHERE time >= {first} AND time < {end}
+        ) ARRAY JOIN range({from_cycle}, {to_cycle}) AS cycle
+    )
     SETTINGS min_insert_block_size_rows = 8000000, min_insert_block_size_bytes = 1000000000
 """
 MORE_COLLECTIVES = """
@@ -147,10 +155,13 @@ class Stand:
         for _ in range(ticks):
             cycle, tick = divmod(self.tick, CYCLE_TICKS)
             self.clock.seconds = self.start_ms / 1000 + (self.tick + 1) * TICK_SECONDS
-            for body in self.recording.played(cycle, tick, self.start_ms, self.read_ticks):
-                answer = self.service.client.post("/v1/ingest", content=body, headers=HEADERS)
-                assert answer.status_code == 200, answer.text
+            self.send(self.recording.played(cycle, tick, self.start_ms, self.read_ticks))
             self.tick += 1
+
+    def send(self, bodies: Iterable[bytes]) -> None:
+        for body in bodies:
+            answer = self.service.client.post("/v1/ingest", content=body, headers=HEADERS)
+            assert answer.status_code == 200, answer.text
 
     def look(self) -> None:
         """What the watches of ports and jobs and the inventory's feed do, at the stand's time."""
@@ -211,10 +222,13 @@ class Stand:
         self.play(CYCLE_TICKS)
         self.look()
         first_ms, end_ms = self.start_ms - 60_000, self.start_ms + CYCLE_MS
+        half_ms = round(TICK_SECONDS * 500)
         given: dict[str, Any] = {
             "ms": CYCLE_MS,
             "first": f"fromUnixTimestamp64Milli({first_ms})",
-            "end": f"fromUnixTimestamp64Milli({end_ms})",
+            # Readings of a tick stand at its end, or a moment before.
+            "second": f"fromUnixTimestamp64Milli({self.start_ms + 3 * half_ms})",
+            "end": f"fromUnixTimestamp64Milli({end_ms + half_ms})",
             "counters": ", ".join(
                 str(metric_id(one.name))
                 for one in load_catalog().metrics
@@ -224,6 +238,8 @@ class Stand:
         self._command(MORE_COLLECTIVES, {**given, "from_cycle": 1, "to_cycle": 2})
         self.roll(end_ms / 1000 + DELAY_SECONDS)
         self.service.part("roll", RollTask)._rolled_s = None
+        self.clock.seconds += TICK_SECONDS
+        self.send(self.recording.first_readings(1, self.start_ms))
         self._command(GROWN, given)
         for cycle in range(1, cycles, CYCLES_AT_ONCE):
             say(f"held: minute {cycle + 1} of {cycles}")

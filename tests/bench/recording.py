@@ -161,6 +161,13 @@ class Recording:
             is_read = number < read_ticks or (number + place) % read_ticks == 0
             yield wire.encode_batch(batch if is_read else without_samples(batch))
 
+    def first_readings(self, cycle: int, start_ms: int) -> Iterator[bytes]:
+        """What all agents read in the first tick of a cycle, without events and records."""
+        for batch in self.batches(cycle, 0, start_ms):
+            if batch.series is not NO_SERIES:
+                readings = msgspec.structs.replace(batch, events=[], collectives=None, steps=[])
+                yield wire.encode_batch(readings)
+
     def batches(self, cycle: int, tick: int, start_ms: int) -> Iterator[wire.Batch]:
         shift_ms = start_ms + cycle * CYCLE_MS - START_MS - round(WARM_TICKS * TICK_SECONDS * 1000)
         batches = self._ticks[tick]
