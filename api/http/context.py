@@ -68,6 +68,23 @@ class Queues(msgspec.Struct, frozen=True, kw_only=True):
     traces: Slots = msgspec.field(default_factory=lambda: Slots("traces"))
     what_ifs: Turns = msgspec.field(default_factory=Turns)
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether somebody waits for an answer of one of a page's views.
+
+        Pieces are not asked after: they are made for such an answer, or ahead of one.
+        """
+        views = (
+            self.explanations,
+            self.fabrics,
+            self.heats,
+            self.link_shares,
+            self.looks,
+            self.patterns,
+            self.timelines,
+        )
+        return any(one.is_taken for one in views)
+
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The parts. ``clock`` gives unix seconds, ``started_s`` is when the service was wired."""

@@ -62,6 +62,11 @@ class Turns:
         self._shared: dict[Hashable, _Shared] = {}
         self._stopping: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether an answer is made now."""
+        return self._turn.locked()
+
     async def take(
         self, work: Callable[[], Made], rule: str, waiting_max: int, *, key: Hashable = None
     ) -> Made:

@@ -292,6 +292,7 @@ def make_ahead(
     hooks = ahead.Hooks(
         in_turn=lambda step: queues.pieces.take(step, "AHEAD", waiting_max),
         has_pages=lambda: len(pages) > 0,
+        is_answering=lambda: queues.is_answering,
         left_out=lambda rule, count: metrics.ahead_left_out.labels(rule).inc(count),
     )
     return Ahead(pieces, inventory, clock, hooks)

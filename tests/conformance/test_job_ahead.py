@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,6 +59,8 @@ class Stand:
         self.running = ["job"]
         self.accused: list[str] = []
         self.has_pages = False
+        self.is_answering: Iterator[bool] = iter(())
+        """What is heard when asked whether an answer is made; then: none is."""
         self.left_out: Counter[str] = Counter()
         self.paused: list[float] = []
         members = [
@@ -75,6 +78,7 @@ class Stand:
         hooks = Hooks(
             in_turn=in_turn,
             has_pages=lambda: self.has_pages,
+            is_answering=lambda: next(self.is_answering, False),
             left_out=lambda rule, count: self.left_out.update({rule: count}),
         )
         self.ahead = Ahead(self.pieces, inventory, lambda: self.now_s, hooks)
@@ -262,6 +266,35 @@ def test_it_keeps_to_its_share_and_counts_what_it_could_not_make(
     stand.now_s += 900
     stand.rounds(1)
     assert stand.left_out["AHEAD_SHARE"] > 0
+
+
+def test_answers_that_somebody_waits_for_go_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead_module, "ROUND_PIECES_MAX", 2)
+    write(store, records())
+    stand = Stand(store)
+    stand.ahead.note_look("job", spent=False)
+    stand.is_answering = iter([True, True, True])
+    assert stand.rounds() == 2
+    given_way = [ahead_module.GIVEN_WAY_SECONDS] * 3
+    assert stand.paused[:3] == given_way
+    assert stand.paused[3:].count(ahead_module.GIVEN_WAY_SECONDS) == 0
+
+
+def test_a_piece_is_made_in_the_end_where_answers_never_cease(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead_module, "ROUND_PIECES_MAX", 1)
+    clock = iter(range(10_000))
+    clock_by_hand = SimpleNamespace(monotonic=lambda: float(next(clock)), thread_time=lambda: 0.0)
+    monkeypatch.setattr("api.jobs.correlate.ahead.time", clock_by_hand)
+    write(store, records())
+    stand = Stand(store)
+    stand.ahead.note_look("job", spent=False)
+    stand.is_answering = itertools.repeat(True)
+    assert stand.rounds() == 1
+    assert stand.paused.count(ahead_module.GIVEN_WAY_SECONDS) < ahead_module.GIVE_WAY_SECONDS
 
 
 def test_where_others_insert_too_nothing_is_made(store: Store) -> None:

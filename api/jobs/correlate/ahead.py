@@ -53,6 +53,10 @@ LOOKED_SECONDS = 1_800.0
 """How long a job stays of interest after a look at it, or after its incident."""
 PAGE_SECONDS = 600.0
 """How long all jobs that run stay of interest after the last page was closed."""
+GIVE_WAY_SECONDS = 10.0
+"""How long a piece lets answers go first that somebody waits for; then it is made all the same."""
+GIVEN_WAY_SECONDS = 0.1
+"""After so long it is asked again whether an answer is made."""
 ROUND_SECONDS = 15.0
 """Twice in a piece: a piece is made within that time after nothing is written to it any more."""
 ROUND_PIECES_MAX = 64
@@ -75,6 +79,8 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     """Runs a piece of work in a thread, in turn with the answers that make pieces."""
     has_pages: Callable[[], bool] = lambda: False
     """Whether a page is open."""
+    is_answering: Callable[[], bool] = lambda: False
+    """Whether an answer that takes a core for long is made for somebody who waits."""
     left_out: Callable[[str, int], object] = lambda _rule, _count: None
     """Told how many a bound left out: JOBS and ALWAYS jobs in each round, the others pieces."""
 
@@ -174,6 +180,7 @@ class Ahead:
                 return next(made, None)
 
         for start in starts:
+            await self._give_way()
             began = time.monotonic()
             await self._hooks.in_turn(step)
             took = time.monotonic() - began
@@ -181,6 +188,11 @@ class Ahead:
             self._waiting.discard((due.job, start))
             await asyncio.sleep(took * (1 / AHEAD_SHARE - 1))
         return len(starts)
+
+    async def _give_way(self) -> None:
+        until_s = time.monotonic() + GIVE_WAY_SECONDS
+        while self._hooks.is_answering() and time.monotonic() < until_s:  # noqa: ASYNC110 - of many queues
+            await asyncio.sleep(GIVEN_WAY_SECONDS)
 
     @contextmanager
     def _metered(self, *, is_free: bool) -> Iterator[None]:
