@@ -20,7 +20,11 @@ export default defineConfig({
     rolldownOptions: {
       output: {
         codeSplitting: {
-          groups: [{ name: "shared", test: /\/src\/|preact/, minShareCount: 2 }],
+          groups: [
+            // The page's own styles stand first: those of views change them.
+            { name: "first", test: /\/style\/page\.css/, priority: 1 },
+            { name: "shared", test: /\/src\/|preact/, minShareCount: 2 },
+          ],
         },
       },
     },

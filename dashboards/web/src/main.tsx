@@ -1,6 +1,6 @@
+import "./style/page.css";
 import { effect } from "@preact/signals";
 import { render } from "preact";
-import "./style/page.css";
 import { isPassOnly, usePass } from "./api/client";
 import { keepCauses } from "./causes";
 import { keepAskingForAge } from "./fresh";
