@@ -522,6 +522,25 @@ def test_no_file_names_a_registry_or_somebody_s_machine() -> None:
     assert not places(FORBIDDEN, [*REGISTRIES, *HOMES])
 
 
+def selectors_of(sheet: str) -> set[str]:
+    bare = re.sub(r"@[^{;]*\{", "", re.sub(r"/\*.*?\*/", "", sheet, flags=re.DOTALL))
+    rules = re.findall(r"([^{}]+)\{[^{}]*\}", bare)
+    return {one.strip() for names in rules for one in re.split(r",(?![^(]*\))", names)}
+
+
+def test_one_sheet_says_how_a_thing_of_the_page_looks() -> None:
+    """All sheets are one file of the page: of two that say it, the one that stands last decides."""
+    sheets = {
+        path.name: selectors_of(path.read_text())
+        for path in (ROOT / "dashboards/web/src/style").glob("*.css")
+        if path.name != "report.css"  # of the report alone
+    }
+    said = Counter(one for selectors in sheets.values() for one in selectors)
+    assert len(said) > 500
+    colours = {":root", ':root[data-theme="dark"]'}
+    assert {one for one, times in said.items() if times > 1} - colours == set()
+
+
 def test_no_merge_was_left_half_done() -> None:
     """Git writes such lines into a file that two branches changed; no tool complains of them."""
     marks = ["<" * 7 + " ", ">" * 7 + " "]

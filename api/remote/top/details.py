@@ -32,7 +32,7 @@ def details(
     since_s = verdict.since_ns / NS
     lasts = words.span(detail.lasted_seconds)
     if verdict.until_ns is None:
-        lasts = words.lasts(detail.lasted_seconds, detail.last_seen_ns / NS, picture.time_s)
+        lasts = words.lasts(detail.lasted_seconds, detail.last_seen_ns, picture.time_s)
     begun = words.moment(since_s, picture.time_s, zone)
     state = "going on" if verdict.until_ns is None else "over"
     head = Text.assemble(

@@ -57,7 +57,8 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     culprit: Culprit
     confidence: float
     since_ns: int
-    last_seen_ns: int
+    last_seen_ns: int | None = None
+    """None: an older service, which does not say it."""
     summary: str = ""
     action: str = ""
     jobs: tuple[str, ...] = ()
@@ -113,7 +114,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: str
     verdict: Judgement
-    last_seen_ns: int
+    last_seen_ns: int | None = None
     jobs: tuple[str, ...] = ()
     history: tuple[Turn, ...] = ()
     lasted_seconds: float = 0.0

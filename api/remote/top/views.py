@@ -307,7 +307,7 @@ def block(one: Incident, stage: Stage, *, is_selected: bool) -> list[Text]:
     head.append(f"  {words.culprit(one.culprit)}", "bold")
     head.append(f"  {words.share(one.confidence)} sure")
     since_s = one.since_ns / NS
-    lasts = words.lasts(one.lasted_seconds, one.last_seen_ns / NS, stage.now_s)
+    lasts = words.lasts(one.lasted_seconds, one.last_seen_ns, stage.now_s)
     text = f"since {words.moment(since_s, stage.now_s, stage.zone)} ({lasts})"
     if one.gpu_hours:
         text += f" · lost {words.span(one.lost_seconds)}, {one.gpu_hours:.1f} GPU hours"

@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 
+from collector.contract.units import NS
 from collector.contract.verdict import Culprit
 
 NOTHING = "-"
@@ -99,13 +100,13 @@ def span(seconds: float) -> str:
     return f"{whole} s"
 
 
-def lasts(seconds: float, last_seen_s: float, now_s: float) -> str:
+def lasts(seconds: float, last_seen_ns: int | None, now_s: float) -> str:
     """How long an open incident was confirmed, and how long ago the last time, if not just now.
 
-    >>> lasts(100.0, 990.0, 1000.0), lasts(100.0, 700.0, 1000.0)
+    >>> lasts(100.0, 990 * NS, 1000.0), lasts(100.0, 700 * NS, 1000.0)
     ('1 min 40 s', '1 min 40 s, last seen 5 min ago')
     """
-    ago_s = now_s - last_seen_s
+    ago_s = 0.0 if last_seen_ns is None else now_s - last_seen_ns / NS
     if ago_s < QUIET_SECONDS:
         return span(seconds)
     return f"{span(seconds)}, last seen {brief(ago_s)} ago"
