@@ -7,23 +7,30 @@ are put together: they name a label, or are narrowed to what the other side of a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from api.promql import plan
 from api.promql.aliases import strands_of
 from api.promql.errors import QueryError
 from api.promql.find import Found
-from api.promql.values import Grid
+from api.promql.values import Grid, Ints
 from api.promql.windows import span_of
 
 if TYPE_CHECKING:
-    from api.promql.evaluate import Evaluation
     from api.promql.fetch import Reader
     from collector.contract.catalog import Catalog
 
 
+class Asking(Protocol):
+    """What is needed of the evaluation of a query: when its selectors look, and what they find."""
+
+    def ends(self, grid: Grid, offset_ms: int, at: plan.At | None) -> Ints: ...
+    def window_ms(self, range_ms: int) -> int: ...
+    def find(self, select: plan.Select, ends: Ints, window_ms: int, grid: Grid) -> Found: ...
+
+
 def find_named(
-    evaluation: Evaluation, reader: Reader, catalog: Catalog | None, query: plan.Node, grid: Grid
+    evaluation: Asking, reader: Reader, catalog: Catalog | None, query: plan.Node, grid: Grid
 ) -> None:
     """Look at once for the series of selectors by labels."""
     sought = []
@@ -36,7 +43,7 @@ def find_named(
         reader.find_all(sought)
 
 
-def read_narrowed(evaluation: Evaluation, reader: Reader, narrowed: plan.Node, grid: Grid) -> None:
+def read_narrowed(evaluation: Asking, reader: Reader, narrowed: plan.Node, grid: Grid) -> None:
     """Read samples of the same time together, when the first of them are read.
 
     At one moment (rules) few samples are read, and most of them are in memory.
