@@ -127,6 +127,9 @@ DOUBT = 0.05
 """Chance that a flow misleads about a switch: it had no bytes, or lost elsewhere."""
 MARGIN = 3.0
 """Log-likelihood by which a switch must be ahead of the next: twenty to one."""
+EXPLAINED_LEAST = 0.8
+"""Of the lossy flows, which the switch must be able to explain: the best of bad explanations is
+none. The others' losses are of flows that are not known (all-to-all), and so may all of them be."""
 SILENT_STRENGTH = 0.8
 VANISHED_STRENGTH = 0.93
 """Both ends of several cables agree on what went missing."""
@@ -358,7 +361,7 @@ def voted(window: Window, losing: Losing) -> list[Finding]:
     best = int(order[0])
     is_ahead = len(order) == 1 or vote[best] - vote[order[1]] >= MARGIN
     crossing = lossy & (flows.share[:, best] > 0)
-    if not is_ahead or crossing.sum() < FLOWS_LEAST:
+    if not is_ahead or crossing.sum() < max(FLOWS_LEAST, EXPLAINED_LEAST * lossy.sum()):
         return []
     name = flows.switches[best]
     rows = sorted({*flows.source[crossing].tolist(), *flows.target[crossing].tolist()})

@@ -259,6 +259,52 @@ def test_ends_that_never_agree_exactly_accuse_no_switch() -> None:
     assert detect(fabric.window()) == []
 
 
+def lose_little(fabric: SmallFabric, lost: dict[str, float], noise: float = 0.0) -> None:
+    """Traffic both ways between all switches; of each spine's ways a share is lost late."""
+    scatter = np.random.default_rng(2)
+    for ends in fabric.cables:
+        spine = next((end[0] for end in ends if end[0].startswith("spine")), None)
+        if spine is None:
+            continue
+        for source, target in (ends, ends[::-1]):
+            fabric.carry(source, target, SENT, slice(None))
+            left = SENT / PACKET_BYTES * (1 - lost.get(spine, 0.0))
+            fabric.set("receive_packets_total", target, left, LATE)
+            line = fabric.readings["receive_packets_total"][fabric.row[target]]
+            line *= 1 + noise * scatter.standard_normal(len(line))
+
+
+def test_a_switch_all_of_whose_ways_lose_a_little_is_named_where_no_other_way_does() -> None:
+    fabric = SmallFabric()
+    resend(fabric, 3, 4)
+    lose_little(fabric, {"spine-1": 3e-5})
+    (found,) = detect(fabric.window())
+    assert (found.culprit, found.reason) == (Culprit(switch="spine-1"), Reason.SWITCH)
+    check_order_does_not_matter(detect, fabric)
+
+
+def test_a_little_that_vanishes_everywhere_or_in_noise_accuses_no_switch() -> None:
+    for lost, noise in (
+        ({"spine-0": 3e-5, "spine-1": 3e-5}, 0.0),
+        ({"spine-1": 3e-5}, 1e-3),
+        ({"spine-1": 5e-6}, 0.0),
+    ):
+        fabric = SmallFabric()
+        resend(fabric, 3, 4)
+        lose_little(fabric, lost, noise)
+        assert not detect(fabric.window()), (lost, noise)
+
+
+def test_the_best_of_bad_explanations_accuses_no_switch() -> None:
+    """Losses of flows that nobody knows of (all-to-all) show at NICs on every leaf."""
+    fabric = SmallFabric()
+    resend(fabric, 0, 1)
+    for source, target in ((1, 2), (2, 3), (4, 5)):
+        fabric.set(RESENT[0], host(source), 500.0, LATE)
+        fabric.set(GAPS[0], host(target), 500.0, LATE)
+    assert not detect(fabric.window())
+
+
 def test_lossy_flows_vote_where_packets_are_not_counted() -> None:
     fabric = SmallFabric()
     resend(fabric, 0, 1)
