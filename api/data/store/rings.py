@@ -88,7 +88,19 @@ class Held(msgspec.Struct, frozen=True):
         inside: Bools = (self.offset > first) & (self.offset <= last)
         return inside
 
-    def part(self, rows: slice | Bools) -> Held:
+    def ends(self, after_ms: int, to_ms: int) -> tuple[Bools, Times, Times, Floats]:
+        """Which rows have readings in a time; the first and last of them, and the first's value."""
+        most = int(np.iinfo(np.uint32).max) - 1
+        first, last = (min(max(0, one - self.epoch_ms), most) for one in (after_ms, to_ms))
+        # In unsigned numbers what lies before a moment comes out as later than all else.
+        since = self.offset - np.uint32(first + 1)
+        until = np.uint32(last) - self.offset
+        rows, slot = np.arange(len(self)), since.argmin(axis=1)
+        seen: Bools = since[rows, slot] < max(0, last - first)
+        value: Floats = self.value[rows, slot]
+        return seen, self.offset[rows, slot], np.uint32(last) - until.min(axis=1), value
+
+    def part(self, rows: slice | Bools | Ints) -> Held:
         return Held(
             self.metric[rows],
             self.series[rows],
