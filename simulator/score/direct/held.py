@@ -76,7 +76,13 @@ class HeldSamples(GridReader):
             metric, series, time_ms, value = (
                 np.concatenate(one) for one in zip(*parts, strict=True)
             )
-            self._rings.add(Added(metric, series, time_ms, value), lambda _, last: last >= 0)
+            own = series >= 0
+            if not own.all():
+                metric, series, time_ms, value = (
+                    one[own] for one in (metric, series, time_ms, value)
+                )
+            added = Added(metric, series.astype(np.uint64), time_ms, value)
+            self._rings.add(added, lambda _, last: last >= 0)
 
     def _columns(self, batch: Batch) -> tuple[Any, ...] | None:
         if not batch.index:
@@ -86,13 +92,11 @@ class HeldSamples(GridReader):
             known = self._tables[id(batch.series)] = (batch.series, *self._table(batch))
         _, series, metric = known
         index = np.frombuffer(batch.index, dtype="<u4")
-        own = series[index]
-        chosen = own >= 0
         return (
-            metric[index][chosen],
-            own[chosen].astype(np.uint64),
-            np.frombuffer(batch.time_ms, dtype="<i8")[chosen],
-            np.frombuffer(batch.value, dtype="<f8")[chosen],
+            metric[index],
+            series[index],
+            np.frombuffer(batch.time_ms, dtype="<i8"),
+            np.frombuffer(batch.value, dtype="<f8"),
         )
 
     def _table(self, batch: Batch) -> tuple[Ints, Any]:
