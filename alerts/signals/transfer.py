@@ -20,7 +20,7 @@ import numpy as np
 from alerts.window.columns import Flags, Floats, Ints, Operations
 from alerts.window.model import JobWindow, Kind, Past
 from alerts.window.split import distinct, starts_of
-from alerts.window.statistics import runs, spread
+from alerts.window.statistics import middle, quantile, runs, spread
 from collector.contract.figures import duration
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
@@ -350,8 +350,8 @@ def after_the_opening(level: Floats, found: list[tuple[int, int]]) -> list[tuple
     if not found or found[0][0] >= USUAL_MIN:
         return found
     first, last = found[0]
-    opening = float(np.median(level[first : last + 1])) + math.log(OPENING_RATIO)
-    return [run for run in found[1:] if np.median(level[run[0] : run[1] + 1]) > opening]
+    opening = middle(level[first : last + 1]) + math.log(OPENING_RATIO)
+    return [run for run in found[1:] if middle(level[run[0] : run[1] + 1]) > opening]
 
 
 def dividing_line(values: Floats) -> float:
@@ -396,7 +396,7 @@ def to_stretch(
     usual, past = others
     level = kinds.level[kinds.of(kind)]
     places = np.arange(run[0], run[1] + 1)
-    moved = places[level[places] <= np.median(level[places]) + math.log(OUTLIER)]
+    moved = places[level[places] <= middle(level[places]) + math.log(OUTLIER)]
     # Connections begin slowly after a standstill: a few slow ones then are its aftermath.
     if len(moved) < FEW_MIN or (len(moved) < len(places) and len(moved) < MANY):
         return None
@@ -425,12 +425,12 @@ def stretch_from(
     others = np.setdiff1d(np.arange(len(level)), places) if usual is None else usual
     scatter = max(SCATTER_MIN, spread(level[places]), SCATTER_OF_ONE / math.sqrt(len(places)))
     if past is None:
-        usual_ns = math.exp(float(np.median(level[others])))
-        high_ns = math.exp(float(np.percentile(level[others], HIGH)))
+        usual_ns = math.exp(middle(level[others]))
+        high_ns = math.exp(quantile(level[others], HIGH / 100))
         scatter = max(scatter, spread(level[others]), SCATTER_OF_ONE / math.sqrt(len(others)))
     else:
         usual_ns, high_ns = past.transfer_ns, past.transfer_ns * PAST_RATIO
-    low_ns = math.exp(float(np.percentile(level[places], LOW)))
+    low_ns = math.exp(quantile(level[places], LOW / 100))
     row = rows[places[0]]
     return Stretch(
         communicator=operations.communicators[operations.communicator[row]],
@@ -439,7 +439,7 @@ def stretch_from(
         ranks=int(operations.ranks[row]),
         slow=rows[places],
         usual=rows[others],
-        slow_ns=math.exp(float(np.median(level[places]))),
+        slow_ns=math.exp(middle(level[places])),
         usual_ns=usual_ns,
         low_ns=low_ns,
         high_ns=high_ns,

@@ -27,6 +27,7 @@ from collector.contract.units import NS_PER_MS
 from simulator.readings.clocks import ClockSection
 from simulator.readings.collectives import CollectiveSection
 from simulator.readings.debug_logs import DebugSection
+from simulator.readings.devices import Devices
 from simulator.readings.dumps import DumpSection
 from simulator.readings.fabric import BurstSection, EthtoolSection, NetdevSection, PortSection
 from simulator.readings.kernel_log import KernelSection
@@ -122,25 +123,28 @@ class Reporter:
         self._dumps = DumpSection(topology, self._contexts)
         self._steps = StepSection(topology, self._ranks)
         gpus = GpuSection(topology, self._ranks)
-        self._sections: tuple[Section, ...] = (
+        devices = (
             PortSection(topology),
             NetdevSection(topology),
             EthtoolSection(topology),
             BurstSection(topology),
             LinkSection(topology),
-            KernelSection(topology),
             ClockSection(topology),
             gpus,
-            XidSection(topology),
             HostSection(topology, self._ranks),
-            ProcessSection(topology, self._ranks, gpus),
             MountSection(topology),
+            *([ProbeSection(topology, probes, seed)] if probes is not None else []),
+        )
+        self._sections: tuple[Section, ...] = (
+            Devices(topology.hosts, devices),
+            KernelSection(topology),
+            XidSection(topology),
+            ProcessSection(topology, self._ranks, gpus),
             DebugSection(topology, self._ranks),
             self._dumps,
             RasSection(topology),
             self._collectives,
             self._steps,
-            *([ProbeSection(topology, probes, seed)] if probes is not None else []),
         )
         self._poller: Poller | None = None
         if poller is not None:

@@ -1,4 +1,7 @@
-"""Base of sections about devices: constant rows on every host, and one matrix of numbers."""
+"""Base of sections about devices: constant rows on every host, and one matrix of numbers.
+
+`Devices` are several of them as one: a tick puts their matrices together once for all hosts.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 from collector.contract.counters import Width
 from collector.contract.model import Event
 from simulator.readings.series import Rows
-from simulator.snapshot import Counts
+from simulator.snapshot import Counts, Snapshot
 from simulator.topology.model import Bools, Floats
 
 
@@ -19,20 +22,15 @@ class DeviceSection(abc.ABC):
 
     def __init__(self, hosts: int) -> None:
         self._hosts = hosts
-        self._matrix: Floats = np.zeros((hosts, 0))
-        self._rows: list[Rows | None] = [None] * hosts
+        self.matrix: Floats = np.zeros((hosts, 0))
+        """The numbers of each host, in the order of its rows."""
 
-    def rows(self, host: int) -> Rows:
-        rows = self._rows[host]
-        if rows is None:
-            rows = self._rows[host] = self.make_rows(host)
-        return rows
+    @abc.abstractmethod
+    def read(self, snapshot: Snapshot, is_read: Bools) -> None:
+        """Read new data and `show` them."""
 
     @abc.abstractmethod
     def make_rows(self, host: int) -> Rows: ...
-    def values(self, host: int) -> Floats:
-        numbers: Floats = self._matrix[host]
-        return numbers
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: B027
         """Does nothing: a section without state needs no restart."""
@@ -43,7 +41,39 @@ class DeviceSection(abc.ABC):
     def show(self, columns: Sequence[Floats | Counts]) -> None:
         """Take the columns of all devices; devices of a host stand together."""
         by_device = np.column_stack(columns).astype(np.float64)
-        self._matrix = by_device.reshape(self._hosts, -1)
+        self.matrix = by_device.reshape(self._hosts, -1)
+
+
+class Devices:
+    """Sections of devices as one `Section`."""
+
+    def __init__(self, hosts: int, sections: Sequence[DeviceSection]) -> None:
+        self._sections = sections
+        self._matrix: Floats = np.zeros((hosts, 0))
+        self._rows: list[Rows | None] = [None] * hosts
+
+    def read(self, snapshot: Snapshot, is_read: Bools) -> None:
+        for section in self._sections:
+            section.read(snapshot, is_read)
+        self._matrix = np.concatenate([section.matrix for section in self._sections], axis=1)
+
+    def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:
+        for section in self._sections:
+            section.restart(started, booted)
+
+    def rows(self, host: int) -> Rows:
+        rows = self._rows[host]
+        if rows is None:
+            made = (section.make_rows(host) for section in self._sections)
+            rows = self._rows[host] = tuple(row for part in made for row in part)
+        return rows
+
+    def values(self, host: int) -> Floats:
+        numbers: Floats = self._matrix[host]
+        return numbers
+
+    def events(self, host: int) -> list[Event]:
+        return [event for section in self._sections for event in section.events(host)]
 
 
 class Extenders:

@@ -120,6 +120,8 @@ class Table:
         self._order: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._shown = b""
         self._packed = msgspec.Raw(b"")
+        self._place: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
+        """Of each row that is shown: its place in the packed table."""
 
     def holds(self, parts: tuple[Rows, ...]) -> bool:
         return len(parts) == len(self._parts) and all(
@@ -136,16 +138,15 @@ class Table:
 
     def columns(self, times_ms: Sequence[int], frames: Sequence[Floats]) -> Columns:
         """Samples by series, then by time; ``frames``: a number for each row, by section."""
-        values = np.stack(frames)[:, self._order].T
+        values = np.array([frame[self._order] for frame in frames])
         is_there = ~np.isnan(values)
-        is_shown: Bools = np.any(is_there, axis=1)
+        is_shown: Bools = np.logical_or.reduce(is_there, axis=0)
         if (shown := is_shown.tobytes()) != self._shown:
             self._shown, self._packed = shown, self._pack(is_shown)
-        place = np.cumsum(is_shown, dtype=np.uint32) - np.uint32(1)
-        index = np.broadcast_to(place[:, np.newaxis], values.shape)[is_there]
+            self._place = np.cumsum(is_shown, dtype=np.uint32) - np.uint32(1)
+        series, frame = np.nonzero(is_there.T)
         times = np.asarray(times_ms, dtype=np.int64)
-        time_ms = np.broadcast_to(times, values.shape)[is_there]
-        return Columns(self._packed, index, time_ms, values[is_there])
+        return Columns(self._packed, self._place[series], times[frame], values[frame, series])
 
     def _pack(self, is_shown: Bools) -> msgspec.Raw:
         rows = [row for part in self._parts for row in part]

@@ -88,7 +88,19 @@ class Held(msgspec.Struct, frozen=True):
         inside: Bools = (self.offset > first) & (self.offset <= last)
         return inside
 
-    def part(self, rows: slice | Bools) -> Held:
+    def ends(self, after_ms: int, to_ms: int) -> tuple[Bools, Times, Times, Floats]:
+        """Which rows have readings in a time; the first and last of them, and the first's value."""
+        most = int(np.iinfo(np.uint32).max) - 1
+        first, last = (min(max(0, one - self.epoch_ms), most) for one in (after_ms, to_ms))
+        # In unsigned numbers what lies before a moment comes out as later than all else.
+        since = self.offset - np.uint32(first + 1)
+        until = np.uint32(last) - self.offset
+        rows, slot = np.arange(len(self)), since.argmin(axis=1)
+        seen: Bools = since[rows, slot] < max(0, last - first)
+        value: Floats = self.value[rows, slot]
+        return seen, self.offset[rows, slot], np.uint32(last) - until.min(axis=1), value
+
+    def part(self, rows: slice | Bools | Ints) -> Held:
         return Held(
             self.metric[rows],
             self.series[rows],
@@ -265,7 +277,9 @@ class Rings:
             order = np.argsort(rows, kind="stable")
             rows, offset, value = rows[order], offset[order], value[order]
         if not (rows[1:] == rows[:-1]).any():
-            self._put_once(rows, offset, value)
+            for at in range(0, len(rows), PART_ROWS):
+                part = slice(at, at + PART_ROWS)
+                self._put_once(rows[part], offset[part], value[part])
             return
         if ((rows[1:] == rows[:-1]) & (offset[1:] < offset[:-1])).any():
             order = np.lexsort((offset, rows))
@@ -296,9 +310,9 @@ class Rings:
         # Places in the flat columns: found in half of the time that pairs of indices take.
         offsets, values = columns.offset.reshape(-1), columns.value.reshape(-1)
         place = rows * self.slots + slot
+        before = values[np.where(slot > 0, place - 1, place + (self.slots - 1))]
         is_mixed = columns.is_mixed[rows] | (offset <= last)
         columns.is_mixed[rows] = is_mixed
-        before = values[rows * self.slots + (slot - 1) % self.slots]
         changes = (value != before) | ~np.isfinite(value) | (last == 0) | is_mixed
         latest = np.where(changes, offset, np.uint32(0))
         latest = np.where(is_mixed, np.maximum(latest, last), latest)
@@ -306,7 +320,7 @@ class Rings:
         columns.last[rows] = np.maximum(last, offset)
         columns.lost[rows] = np.maximum(columns.lost[rows], offsets[place])
         offsets[place], values[place] = offset, value
-        columns.next[rows] = (slot + 1) % self.slots
+        columns.next[rows] = np.where(slot + 1 < self.slots, slot + 1, 0)
 
     def _note_moves(self, rows: Ints, begins: Ints, offset: Times, value: Floats) -> None:
         """Of readings that are about to be appended, by row and time: where a value changes.

@@ -134,35 +134,33 @@ def flattened(lists: Any) -> tuple[Ints, npt.NDArray[Any]]:  # noqa: ANN401 - py
 
 def part_of(held: Held, grid: Grid, from_ms: int, to_ms: int) -> Samples:
     """The same of rows in memory."""
-    inside = held.within(from_ms, to_ms)
-    may_move = ~held.is_still(from_ms)
-    inside[may_move] &= np.isfinite(held.value[may_move])
-    seen: Flags = np.logical_or.reduce(inside, axis=1)
-    held, inside, may_move = held.part(seen), inside[seen], may_move[seen]
+    seen, first, last, lowest = held.ends(from_ms, to_ms)
+    # Few series move: only of those all readings are looked at.
+    may_move = np.flatnonzero(~held.is_still(from_ms))
+    moving = held.part(may_move)
+    inside = moving.within(from_ms, to_ms) & np.isfinite(moving.value)
     most = np.iinfo(np.uint32).max
-    first, last = (
-        np.where(inside, held.offset, most).min(axis=1, initial=most),
-        np.where(inside, held.offset, 0).max(axis=1, initial=0),
-    )
-    lowest = held.value[np.arange(len(held)), inside.argmax(axis=1)]
-    is_still: Flags = ~may_move
-    within, value = inside[may_move], held.value[may_move]
-    lowest[may_move] = np.where(within, value, np.inf).min(axis=1, initial=np.inf)
-    highest = np.where(within, value, -np.inf).max(axis=1, initial=-np.inf)
-    is_still[may_move] = lowest[may_move] == highest
-    moved = held.part(~is_still).turned()
+    seen[may_move] = np.logical_or.reduce(inside, axis=1)
+    first[may_move] = np.where(inside, moving.offset, most).min(axis=1, initial=most)
+    last[may_move] = np.where(inside, moving.offset, 0).max(axis=1, initial=0)
+    lowest[may_move] = np.where(inside, moving.value, np.inf).min(axis=1, initial=np.inf)
+    highest = np.where(inside, moving.value, -np.inf).max(axis=1, initial=-np.inf)
+    moves = seen[may_move] & (lowest[may_move] != highest)
+    is_still = np.ones(len(held), np.bool_)
+    is_still[may_move] = ~moves
+    moved = moving.part(moves).turned()
     chosen = moved.within(from_ms, to_ms) & np.isfinite(moved.value)
     count = np.zeros(len(held), np.int64)
     count[~is_still] = np.count_nonzero(chosen, axis=1)
     return Samples(
         grid=grid,
-        metric=held.metric,
-        series=held.series,
-        first_ms=first.astype(np.int64) + held.epoch_ms,
-        last_ms=last.astype(np.int64) + held.epoch_ms,
-        lowest=lowest,
-        is_still=is_still,
-        start=np.append(0, np.cumsum(count)),
+        metric=held.metric[seen],
+        series=held.series[seen],
+        first_ms=first[seen].astype(np.int64) + held.epoch_ms,
+        last_ms=last[seen].astype(np.int64) + held.epoch_ms,
+        lowest=lowest[seen],
+        is_still=is_still[seen],
+        start=np.append(0, np.cumsum(count[seen])),
         time_ms=moved.offset[chosen].astype(np.int64) + held.epoch_ms,
         value=moved.value[chosen],
     )

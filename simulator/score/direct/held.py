@@ -14,7 +14,7 @@ from alerts.window.columns import Ints, Records
 from alerts.window.model import Grid
 from api.base.quarantine import Quarantine
 from api.data.inventory.job_model import Member
-from api.data.store.rings import SLOTS, Rings
+from api.data.store.rings import PART_ROWS, Rings
 from api.data.store.rings import Samples as Added
 from api.data.store.store import Store
 from api.jobs.correlate.meanings import Known, Target
@@ -33,7 +33,7 @@ READ_SECONDS = 5.0
 SLOTS_SPARE = 4
 """Readings beyond those of HELD_SECONDS: a window begins between two of them."""
 ROWS_AT_ONCE = 40_000
-"""Series that are put on a grid together: their readings stay in a core's cache."""
+"""Series that are learned together."""
 ROWS_MAX = 20_000_000
 TARGETS = (PORTS, NICS, GPUS, HOSTS)
 
@@ -76,7 +76,13 @@ class HeldSamples(GridReader):
             metric, series, time_ms, value = (
                 np.concatenate(one) for one in zip(*parts, strict=True)
             )
-            self._rings.add(Added(metric, series, time_ms, value), lambda _, last: last >= 0)
+            own = series >= 0
+            if not own.all():
+                metric, series, time_ms, value = (
+                    one[own] for one in (metric, series, time_ms, value)
+                )
+            added = Added(metric, series.astype(np.uint64), time_ms, value)
+            self._rings.add(added, lambda _, last: last >= 0)
 
     def _columns(self, batch: Batch) -> tuple[Any, ...] | None:
         if not batch.index:
@@ -86,13 +92,11 @@ class HeldSamples(GridReader):
             known = self._tables[id(batch.series)] = (batch.series, *self._table(batch))
         _, series, metric = known
         index = np.frombuffer(batch.index, dtype="<u4")
-        own = series[index]
-        chosen = own >= 0
         return (
-            metric[index][chosen],
-            own[chosen].astype(np.uint64),
-            np.frombuffer(batch.time_ms, dtype="<i8")[chosen],
-            np.frombuffer(batch.value, dtype="<f8")[chosen],
+            metric[index],
+            series[index],
+            np.frombuffer(batch.time_ms, dtype="<i8"),
+            np.frombuffer(batch.value, dtype="<f8"),
         )
 
     def _table(self, batch: Batch) -> tuple[Ints, Any]:
@@ -119,8 +123,8 @@ class HeldSamples(GridReader):
         own = [rows for one in ids if len(rows := self._rings.of_metric(one))]
         rows = np.concatenate(own) if own else np.zeros(0, np.int64)
         parts = [
-            part_of(self._rings.copy(rows[at : at + ROWS_AT_ONCE]), grid, from_ms, to_ms)
-            for at in range(0, len(rows), ROWS_AT_ONCE)
+            part_of(self._rings.copy(rows[at : at + PART_ROWS]), grid, from_ms, to_ms)
+            for at in range(0, len(rows), PART_ROWS)
         ]
         return chained(parts, grid)
 
@@ -136,10 +140,10 @@ class HeldSamples(GridReader):
 def slots_for(read_seconds: float) -> int:
     """How many readings of a series a window and what comes late may need.
 
-    >>> slots_for(5.0), slots_for(1.0)
-    (64, 304)
+    >>> slots_for(10.0), slots_for(1.0)
+    (34, 304)
     """
-    return max(SLOTS, math.ceil(HELD_SECONDS / read_seconds) + SLOTS_SPARE)
+    return math.ceil(HELD_SECONDS / read_seconds) + SLOTS_SPARE
 
 
 class HeldRecords:

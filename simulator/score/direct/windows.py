@@ -11,7 +11,7 @@ import numpy as np
 
 from alerts.window.columns import ClockFit, Ints, Operations, Records
 from alerts.window.common_clock import correct
-from alerts.window.model import Communicator, JobWindow, Pending, Rank, Window
+from alerts.window.model import Communicator, JobWindow, Paths, Pending, Rank, Window
 from alerts.window.slices import PIECES, align_slices, align_whole, shrunk
 from alerts.window.split import distinct, split
 from alerts.window.statistics import middle
@@ -97,6 +97,8 @@ class DirectWindows:
         self.past: dict[str, Rolled] = {}
         self._rows: tuple[list[str], list[str], list[str]] | None = None
         """The ports of the last window, which paths are rows of."""
+        self._paths: dict[str, tuple[JobFound, Paths | None]] = {}
+        """By job, for as long as it is not inferred anew and windows have the same ports."""
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -191,14 +193,17 @@ class DirectWindows:
         jobs = []
         rows = (ports.host, ports.device, ports.port)
         self._rows, is_same = rows, rows == self._rows
+        if not is_same:
+            self._paths = {}
         for job in self._running(context, numbers, to_ns):
             if is_same and job.job in at_rest:
                 jobs.append(at_rest[job.job])
                 continue
             window = self._job(job, from_ns, to_ns, context, numbers, events)
-            jobs.append(
-                msgspec.structs.replace(window, paths=find_paths(window, self._built, ports))
-            )
+            kept = self._paths.get(job.job)
+            if kept is None or kept[0] is not job:
+                kept = self._paths[job.job] = job, find_paths(window, self._built, ports)
+            jobs.append(msgspec.structs.replace(window, paths=kept[1]))
         return Window(
             from_ns=from_ns,
             to_ns=to_ns,
