@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from alerts.detectors import detect_all
 from alerts.window.model import Grid, JobWindow, Window
 from api.data.store.store import Store, StoreUrl
 from api.fabric.cache import TopologyCache
@@ -34,6 +35,10 @@ class Read(NamedTuple):
     whole: Window
     thinned: Window
     again: Window
+    resting: Window
+    """Its job is at rest."""
+    roused: Window
+    """The same one, whose job rests no more."""
     transmitted: np.ndarray[tuple[int, int], np.dtype[np.float64]]
     """[ticks, NICs]: bytes since the start, at whole seconds."""
 
@@ -64,10 +69,14 @@ async def simulate(folder: Path) -> Read:
         reader = WindowReader(service.store, service.inventory, cables.at)
         end_ns = round(service.now_s * NS)
         from_ns = end_ns - WINDOW_SECONDS * NS
+        whole = reader.read(from_ns, end_ns)
+        resting = reader.read(from_ns, end_ns, {one.job: one.at_rest() for one in whole.jobs})
         return Read(
-            reader.read(from_ns, end_ns),
+            whole,
             reader.read(from_ns, end_ns, records_max=300),
             reader.read(from_ns, end_ns),
+            resting,
+            reader.again(resting, {}),
             np.array(transmitted, dtype=np.float64),
         )
 
@@ -126,6 +135,23 @@ def test_paths_leave_by_the_senders_port_and_end_before_the_receivers(read: Read
         # The last cable is left by the switch that the receiver hangs on.
         far = {ports.host[int(ports.other_end[row])] for row in crossed}
         assert target.host in far
+
+
+def test_a_job_that_rests_no_more_is_read_and_the_rest_stays_as_it_was(read: Read) -> None:
+    assert job_of(read.resting).is_resting
+    for part in ("ports", "gpus", "hosts", "events"):
+        assert getattr(read.roused, part) is getattr(read.resting, part)
+    found, whole = job_of(read.roused), job_of(read.whole)
+    for table, other in ((found.records, whole.records), (found.operations, whole.operations)):
+        assert len(table) == len(other) > 0
+        for name in table.__struct_fields__:
+            assert np.array_equal(getattr(table, name), getattr(other, name)), name
+    assert found.steps == whole.steps
+    assert (found.past, found.pending, found.dumped) == (whole.past, whole.pending, whole.dumped)
+    assert found.paths is not None
+    assert whole.paths is not None
+    assert found.paths.port.tolist() == whole.paths.port.tolist()
+    assert detect_all(read.roused) == detect_all(read.whole)
 
 
 def test_a_window_read_again_says_the_same(read: Read) -> None:
