@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,8 @@ from alerts.window.model import Grid, JobWindow, Window
 from api.data.store.store import Store, StoreUrl
 from api.fabric.cache import TopologyCache
 from api.jobs.correlate.readings import GridReader
-from api.jobs.correlate.things import read_hosts, read_ports
+from api.jobs.correlate.things import read_hosts, read_ports, read_samples
+from api.jobs.correlate.wanted import JOBS_KEPT_MAX, Wanted, series_of
 from api.jobs.correlate.windows import WindowReader
 from collector.contract.identity import metric_id, series_id
 from collector.contract.units import NS
@@ -234,6 +235,38 @@ def test_both_names_of_a_port_are_one_row_and_the_ports_own_counts(store: Store)
     assert (len(ports), ports.metric("transmit_bytes_total")) == (1, BYTES)
     assert np.allclose(ports.values("transmit_bytes_total"), 10.0)
     assert np.allclose(ports.values("receive_bytes_total"), 20.0)
+
+
+def test_series_of_a_jobs_machines_are_looked_for_anew_when_there_are_new_ones(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Wanted] = []
+
+    def noted(*given: Any) -> Any:  # noqa: ANN401 - passed on
+        looked.append(given[3])
+        return series_of(*given)
+
+    monkeypatch.setattr("api.jobs.correlate.wanted.series_of", noted)
+    reader, wanted = GridReader(store), Wanted(hosts=["n"], switches=[], ports=[])
+
+    def read_rates(device: str, grid: Grid = GRID) -> list[float]:
+        ports = read_ports(reader, None, grid, read_samples(reader, grid, wanted))
+        row = ports.row_of["n", device, "1"]
+        return [float(rate) for rate in ports.values("transmit_bytes_total")[row]]
+
+    write(store, BYTES, {"host": "n", "device": "a", "port": "1"}, [(0, 0.0), (20, 200.0)])
+    assert read_rates("a") == read_rates("a") == [10.0] * 4
+    assert len(looked) == 1
+    write(store, BYTES, {"host": "n", "device": "b", "port": "1"}, [(0, 0.0), (20, 400.0)])
+    assert read_rates("b") == [20.0] * 4
+    assert len(looked) == 2
+    write(store, "fabric_pair_wait_ratio", {"source": "n"}, [(0, 0.5)])
+    assert read_rates("b") == [20.0] * 4
+    assert len(looked) == 2, "series of other metrics are nothing to it"
+    for number in range(JOBS_KEPT_MAX):
+        read_samples(reader, GRID, wanted._replace(ports=[str(number)]))
+    read_rates("a")
+    assert len(looked) == 2 + JOBS_KEPT_MAX + 1, "it was asked for longest ago"
 
 
 def test_a_host_without_data_is_not_there(store: Store) -> None:
