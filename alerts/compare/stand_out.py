@@ -205,17 +205,42 @@ def higher_shares(slow: Floats, normal: Floats) -> tuple[Floats, Floats]:
     The second is in standard deviations of what equal distributions give; equal values count half.
     """
     share, z = np.full(len(slow), 0.5), np.zeros(len(slow))
-    for row in range(len(slow)):
-        one, other = (side[row][~np.isnan(side[row])] for side in (slow, normal))
-        pairs = len(one) * len(other)
-        if not pairs:
-            continue
-        higher = (one[:, None] > other[None, :]).sum() + 0.5 * (
-            one[:, None] == other[None, :]
-        ).sum()
-        share[row] = higher / pairs
-        z[row] = (higher - pairs / 2) / math.sqrt(pairs * (len(one) + len(other) + 1) / 12)
+    both = np.concatenate([slow, normal], axis=1)
+    if not both.size:
+        return share, z
+    counts = [(~np.isnan(side)).sum(axis=1) for side in (slow, normal)]
+    pairs = counts[0] * counts[1]
+    # Most counters of a fabric count errors, and stand still: each of them equals all others.
+    moves = np.fmin.reduce(both, axis=1) < np.fmax.reduce(both, axis=1)
+    chosen = np.flatnonzero((pairs > 0) & moves)
+    one, other = (count[chosen] for count in counts)
+    of_slow = np.where(np.isnan(slow[chosen]), 0.0, middle_ranks(both[chosen])[:, : slow.shape[1]])
+    # As many of the ranks of slow ones as they have among themselves are below no normal one.
+    higher = of_slow.sum(axis=1) - one * (one + 1) / 2
+    share[chosen] = higher / pairs[chosen]
+    chance = np.sqrt(pairs[chosen] * (one + other + 1) / 12)
+    z[chosen] = (higher - pairs[chosen] / 2) / chance
     return share, z
+
+
+def middle_ranks(values: Floats) -> Floats:
+    """The place of each value in its row in order of size, from 1; equal ones share their middle.
+
+    Those that are not known come last.
+    """
+    order = np.argsort(values, axis=1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=1)
+    places = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    is_first = np.ones(values.shape, dtype=bool)
+    is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    is_last = np.ones(values.shape, dtype=bool)
+    is_last[:, :-1] = is_first[:, 1:]
+    first = np.maximum.accumulate(np.where(is_first, places, 0), axis=1)
+    until = np.where(is_last, places, values.shape[1])[:, ::-1]
+    last = np.minimum.accumulate(until, axis=1)[:, ::-1]
+    found = np.empty(values.shape)
+    np.put_along_axis(found, order, (first + last) / 2 + 1, axis=1)
+    return found
 
 
 # Candidates --------------------------------------------------------------------------------------
@@ -320,25 +345,26 @@ def of_things(
     if min(len(np.unique(side.group)) for side in sides) < COUNT_MIN:
         return
     place = np.array(rows, dtype=np.int64)
+    labels = [labels_of(things, row) for row in rows]
     for name, readings in things.readings.items():
         values = things.values(name)[place]
         known = np.flatnonzero(~np.isnan(values).all(axis=1))
         if not len(known):
             continue
-        labels = [labels_of(things, int(place[row])) for row in known]
+        own = [labels[row] for row in known.tolist()]
         is_counter = readings.metric.endswith(COUNTER)
         slow_values, normal_values = (side.means(values[known]) for side in sides)
-        in_step = [side.means(values[known], in_step=True) for side in sides]
+        in_step = [side.means(values[known], in_step=True) for side in sides if is_counter]
         yield Candidates(
             kind=kind,
             what=f"{readings.metric}{' a second' if is_counter else ''}",
             unit="",
-            names=[" ".join(one.values()) for one in labels],
+            names=[" ".join(one.values()) for one in own],
             slow=slow_values,
             normal=normal_values,
             least=READING_SHARE_MIN,
             is_relative=True,
-            labels=labels,
+            labels=own,
             again=(in_step[0], in_step[1]) if is_counter else None,
         )
 
@@ -364,11 +390,13 @@ class InCells(Columns, frozen=True, kw_only=True):
         chosen = values[:, self.cell] * (self.step_seconds if in_step else 1.0)
         groups, place = np.unique(self.group, return_inverse=True)
         known = ~np.isnan(chosen)
-        total = np.zeros((len(values), len(groups)))
-        count = np.zeros_like(total)
-        for column, group in enumerate(place.reshape(-1).tolist()):
-            total[:, group] += np.where(known[:, column], chosen[:, column], 0.0)
-            count[:, group] += known[:, column]
+        shape = len(values), len(groups)
+        cell = np.arange(shape[0])[:, None] * shape[1] + place.reshape(-1)
+        # Added one by one, in order of time.
+        total, count = (
+            np.bincount(cell.reshape(-1), each.reshape(-1), shape[0] * shape[1]).reshape(shape)
+            for each in (np.where(known, chosen, 0.0), known)
+        )
         found: Floats = np.where(count > 0, total / np.maximum(count, 1), np.nan)
         return found
 

@@ -50,13 +50,15 @@ class PastWindows:
         return msgspec.structs.replace(window, jobs=running, is_live=True)
 
     def of_job(self, from_ns: int, to_ns: int, job: str) -> Window:
-        """One job, for what is no verdict: neither the others nor others' machines are read.
-
-        Nor what only verdicts need, see `WindowReader.read`.
-        """
-        window = self._reader.read(from_ns, to_ns, job=job, is_alone=True, is_live=False)
+        """One job, for what is no verdict: see `WindowReader.read_alone`."""
+        window = self._reader.read_alone(job, from_ns, to_ns)
         running = [self._as_it_was(one, to_ns) for one in window.jobs]
         return msgspec.structs.replace(window, jobs=running, is_live=True)
+
+    def job_alone(self, from_ns: int, to_ns: int, job: str) -> JobWindow | None:
+        """The same without any machines; None: no record of it could be read."""
+        found = self._reader.job_alone(job, from_ns, to_ns)
+        return None if found is None else self._as_it_was(found, to_ns)
 
     def _as_it_was(self, job: JobWindow, moment_ns: int) -> JobWindow:
         """The job with its state at that moment: one that has ended since was running then."""

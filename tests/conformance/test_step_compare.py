@@ -165,6 +165,9 @@ def test_one_job_is_read_without_other_hosts_machines(service: InProcess) -> Non
     assert job.paths is not None
     assert (mine.paths, mine.past, mine.baselines, alone.events) == (None, {}, {}, [])
     assert mine.steps == job.steps
+    without = past.job_alone(*span, JOB)
+    assert without is not None
+    assert without.steps == mine.steps
     unread = [row for row, host in enumerate(alone.ports.host) if host not in hosts]
     seen = {alone.ports.host[row] for row in unread if alone.ports.seen_ns[row] > 0}
     assert not seen & {"node0004", "node0005"}

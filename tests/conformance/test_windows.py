@@ -3,17 +3,19 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from alerts.detectors import detect_all
 from alerts.window.model import Grid, JobWindow, Window
 from api.data.store.store import Store, StoreUrl
 from api.fabric.cache import TopologyCache
 from api.jobs.correlate.readings import GridReader
-from api.jobs.correlate.things import read_hosts, read_ports
+from api.jobs.correlate.things import read_hosts, read_ports, read_samples
+from api.jobs.correlate.wanted import JOBS_KEPT_MAX, Wanted, series_of
 from api.jobs.correlate.windows import WindowReader
 from collector.contract.identity import metric_id, series_id
 from collector.contract.units import NS
@@ -34,6 +36,10 @@ class Read(NamedTuple):
     whole: Window
     thinned: Window
     again: Window
+    resting: Window
+    """Its job is at rest."""
+    roused: Window
+    """The same one, whose job rests no more."""
     transmitted: np.ndarray[tuple[int, int], np.dtype[np.float64]]
     """[ticks, NICs]: bytes since the start, at whole seconds."""
 
@@ -64,10 +70,14 @@ async def simulate(folder: Path) -> Read:
         reader = WindowReader(service.store, service.inventory, cables.at)
         end_ns = round(service.now_s * NS)
         from_ns = end_ns - WINDOW_SECONDS * NS
+        whole = reader.read(from_ns, end_ns)
+        resting = reader.read(from_ns, end_ns, {one.job: one.at_rest() for one in whole.jobs})
         return Read(
-            reader.read(from_ns, end_ns),
+            whole,
             reader.read(from_ns, end_ns, records_max=300),
             reader.read(from_ns, end_ns),
+            resting,
+            reader.again(resting, {}),
             np.array(transmitted, dtype=np.float64),
         )
 
@@ -126,6 +136,23 @@ def test_paths_leave_by_the_senders_port_and_end_before_the_receivers(read: Read
         # The last cable is left by the switch that the receiver hangs on.
         far = {ports.host[int(ports.other_end[row])] for row in crossed}
         assert target.host in far
+
+
+def test_a_job_that_rests_no_more_is_read_and_the_rest_stays_as_it_was(read: Read) -> None:
+    assert job_of(read.resting).is_resting
+    for part in ("ports", "gpus", "hosts", "events"):
+        assert getattr(read.roused, part) is getattr(read.resting, part)
+    found, whole = job_of(read.roused), job_of(read.whole)
+    for table, other in ((found.records, whole.records), (found.operations, whole.operations)):
+        assert len(table) == len(other) > 0
+        for name in table.__struct_fields__:
+            assert np.array_equal(getattr(table, name), getattr(other, name)), name
+    assert found.steps == whole.steps
+    assert (found.past, found.pending, found.dumped) == (whole.past, whole.pending, whole.dumped)
+    assert found.paths is not None
+    assert whole.paths is not None
+    assert found.paths.port.tolist() == whole.paths.port.tolist()
+    assert detect_all(read.roused) == detect_all(read.whole)
 
 
 def test_a_window_read_again_says_the_same(read: Read) -> None:
@@ -208,6 +235,38 @@ def test_both_names_of_a_port_are_one_row_and_the_ports_own_counts(store: Store)
     assert (len(ports), ports.metric("transmit_bytes_total")) == (1, BYTES)
     assert np.allclose(ports.values("transmit_bytes_total"), 10.0)
     assert np.allclose(ports.values("receive_bytes_total"), 20.0)
+
+
+def test_series_of_a_jobs_machines_are_looked_for_anew_when_there_are_new_ones(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Wanted] = []
+
+    def noted(*given: Any) -> Any:  # noqa: ANN401 - passed on
+        looked.append(given[3])
+        return series_of(*given)
+
+    monkeypatch.setattr("api.jobs.correlate.wanted.series_of", noted)
+    reader, wanted = GridReader(store), Wanted(hosts=["n"], switches=[], ports=[])
+
+    def read_rates(device: str, grid: Grid = GRID) -> list[float]:
+        ports = read_ports(reader, None, grid, read_samples(reader, grid, wanted))
+        row = ports.row_of["n", device, "1"]
+        return [float(rate) for rate in ports.values("transmit_bytes_total")[row]]
+
+    write(store, BYTES, {"host": "n", "device": "a", "port": "1"}, [(0, 0.0), (20, 200.0)])
+    assert read_rates("a") == read_rates("a") == [10.0] * 4
+    assert len(looked) == 1
+    write(store, BYTES, {"host": "n", "device": "b", "port": "1"}, [(0, 0.0), (20, 400.0)])
+    assert read_rates("b") == [20.0] * 4
+    assert len(looked) == 2
+    write(store, "fabric_pair_wait_ratio", {"source": "n"}, [(0, 0.5)])
+    assert read_rates("b") == [20.0] * 4
+    assert len(looked) == 2, "series of other metrics are nothing to it"
+    for number in range(JOBS_KEPT_MAX):
+        read_samples(reader, GRID, wanted._replace(ports=[str(number)]))
+    read_rates("a")
+    assert len(looked) == 2 + JOBS_KEPT_MAX + 1, "it was asked for longest ago"
 
 
 def test_a_host_without_data_is_not_there(store: Store) -> None:

@@ -29,7 +29,7 @@ from api.jobs.correlate.meanings import (
     fitting,
     meanings_of,
 )
-from api.jobs.correlate.wanted import Wanted, series_of
+from api.jobs.correlate.wanted import Wanted, WantedSeries
 from collector.contract.records import ABSENT
 
 GAP_SECONDS = 60
@@ -221,6 +221,7 @@ class GridReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._wanted = WantedSeries(store)
         self._known: dict[int, Known] = {}
         """Of the window that is read: its codes mean nothing to one that takes their place."""
 
@@ -250,7 +251,7 @@ class GridReader:
         """The same of some hosts' and ports' series alone; of all, if those cannot be listed."""
         self._known.clear()
         numbers = {name: one for kind in targets for one, name in self.known(kind).by_id.items()}
-        series = series_of(self._store, numbers, days_of(grid), wanted, SERIES_ASKED_MAX)
+        series = self._wanted.find(numbers, days_of(grid), wanted, SERIES_ASKED_MAX)
         if series is None:
             return self.ask(targets, grid)
         ids = sorted(set(numbers.values()))

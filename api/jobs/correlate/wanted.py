@@ -6,6 +6,7 @@ by names alone, so that their samples are not read.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,12 @@ from api.data.store.store import Store
 
 if TYPE_CHECKING:  # it brings what `diagnose` does not need
     from api.fabric.model import Topology
+
+JOBS_KEPT_MAX = 8
+"""Jobs whose series are kept: 20,000 numbers each at most, 1.3 MB together. Those that were asked
+for longest ago go."""
+DAYS_KEPT_SECONDS = 900
+"""Days begin at a multiple of it in every time zone: all times in such a stretch are of one day."""
 
 SQL = """
     SELECT DISTINCT metric_name AS name, series FROM series
@@ -49,6 +56,35 @@ def wanted_of(ranks: Iterable[Rank], topology: Topology) -> Wanted | None:
         switches=sorted({end.host for end in ends} - hosts),
         ports=sorted({end.port for end in ends if end.host not in hosts}),
     )
+
+
+class WantedSeries:
+    """Series of jobs' machines, found anew when new ones are written. For one thread at a time.
+
+    To find them takes longer with every host there is, and who looks at a job asks again and again.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[object, tuple[int, npt.NDArray[np.uint64] | None]] = OrderedDict()
+        """With the store's version of the metrics' series, from before they were looked for."""
+
+    def find(
+        self, numbers: Mapping[str, int], days: Mapping[str, int], wanted: Wanted, most: int
+    ) -> npt.NDArray[np.uint64] | None:
+        """As `series_of` answers."""
+        version = self._store.known.series_version(list(numbers))
+        if version is None:
+            return series_of(self._store, numbers, days, wanted, most)
+        stretches = tuple((name, at // DAYS_KEPT_SECONDS) for name, at in days.items())
+        key = (tuple(numbers.items()), stretches, tuple(map(tuple, wanted)), most)
+        kept = self._kept.pop(key, None)
+        if kept is None or kept[0] != version:
+            kept = version, series_of(self._store, numbers, days, wanted, most)
+        self._kept[key] = kept
+        while len(self._kept) > JOBS_KEPT_MAX:
+            self._kept.popitem(last=False)
+        return kept[1]
 
 
 def series_of(

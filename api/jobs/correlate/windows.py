@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,7 @@ from alerts.window.model import (
     Window,
 )
 from alerts.window.split import distinct
+from api.base.threads import Threads
 from api.data.inventory.job_model import JobRank
 from api.data.inventory.records import JobState
 from api.data.store.store import Store
@@ -34,7 +36,7 @@ from api.jobs.correlate.meanings import ROAD
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.readings import GridReader
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
-from api.jobs.correlate.wanted import Wanted, wanted_of
+from api.jobs.correlate.wanted import wanted_of
 from api.jobs.correlate.window import look_in_slices, steps_of
 from api.jobs.facts import to_event
 from collector.contract.collective import State, size_class
@@ -48,7 +50,6 @@ from collector.contract.units import NS
 if TYPE_CHECKING:  # they bring SQLAlchemy and all of the topology, which `diagnose` does not need
     from api.data.inventory.repository import Inventory
     from api.fabric.cache import BuiltTopology
-    from api.fabric.model import Topology
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +133,14 @@ class Dumps(NamedTuple):
     events: Sequence[Event]
 
 
+class Verdicts(NamedTuple):
+    """What a job is read with that verdicts need, and nothing else does."""
+
+    built: BuiltTopology
+    ports: Ports
+    dumps: Dumps
+
+
 class WindowReader:
     """One a service, for one thread at a time: caches series' meanings, cables, the past, tests."""
 
@@ -159,37 +168,28 @@ class WindowReader:
         at_rest: Mapping[str, JobWindow] = NO_JOBS,
         *,
         job: str | None = None,
-        is_alone: bool = False,
         is_live: bool = True,
         records_max: int = RECORDS_MAX,
         is_wanted: Callable[[str], bool] = lambda _: True,
     ) -> Window:
         """A live window ends now and has jobs that run; any other has those that ran in it.
 
-        Jobs that are not wanted are left out. Of one ``job`` that ``is_alone``, no readings are
-        taken of other hosts, nor of switch ports that none of its cables ends at, and nothing is
-        read that only verdicts need: events, dumps, what was usual before, tests, ways.
-
-        Of jobs ``at_rest`` no records are read, unless there are other ports than in the window
-        before, which their paths are rows of.
+        Jobs that are not wanted are left out. Of jobs ``at_rest`` no records are read, unless there
+        are other ports than in the window before, which their paths are rows of.
         """
         built = self._topology_at(to_ns, is_live=is_live)
         grid = grid_of(from_ns, to_ns)
-        wanted = self._wanted(job, built.topology) if is_alone else None
-        samples = read_samples(self._reader, grid, wanted)
+        samples = read_samples(self._reader, grid)
         ports = read_ports(self._reader, built.topology, grid, samples)
         running = self._jobs(from_ns, to_ns, job, is_live=is_live)
         chosen = [each for each in running if is_wanted(each)]
-        events, dumps = [], None
-        if not is_alone:
-            dumped = read_dumped(self._store, from_ns, to_ns) if chosen else frozenset()
-            events = read_window_events(self._store, from_ns, to_ns)
-            dumps = Dumps(dumped, [event for event in events if event.kind == DUMP])
+        events = read_window_events(self._store, from_ns, to_ns)
+        dumps = self._dumps(from_ns, to_ns, events) if chosen else Dumps(frozenset(), ())
         if not self._has_same_ports(ports):
             at_rest = NO_JOBS
         read = (
             at_rest.get(each)
-            or self._sound_job(each, from_ns, to_ns, built, ports, records_max, dumps)
+            or self._sound_job(each, from_ns, to_ns, records_max, Verdicts(built, ports, dumps))
             for each in chosen
         )
         jobs = [each for each in read if each is not None]
@@ -206,11 +206,65 @@ class WindowReader:
             is_live=is_live,
         )
 
-    def _wanted(self, job: str | None, topology: Topology) -> Wanted | None:
-        """Whose readings suffice for a job; None: everyone's are needed."""
-        if job is None:
-            return None
-        return wanted_of(map(to_rank, self._inventory.jobs.ranks(job)), topology)
+    def again(
+        self,
+        window: Window,
+        at_rest: Mapping[str, JobWindow],
+        *,
+        records_max: int = RECORDS_MAX,
+    ) -> Window:
+        """The same live window with the records of jobs that rest in it, but not ``at_rest``.
+
+        Machines, events, and the jobs that were looked at are as they were read.
+        """
+        built = self._topology_at(window.to_ns, is_live=True)
+        dumps = self._dumps(window.from_ns, window.to_ns, window.events)
+        needed = Verdicts(built, window.ports, dumps)
+        read = (
+            job
+            if not job.is_resting or job.job in at_rest
+            else self._sound_job(job.job, window.from_ns, window.to_ns, records_max, needed)
+            for job in window.jobs
+        )
+        return msgspec.structs.replace(window, jobs=[job for job in read if job is not None])
+
+    def read_alone(self, job: str, from_ns: int, to_ns: int) -> Window:
+        """One past job with its own machines, for what is no verdict.
+
+        No readings are taken of other hosts, nor of switch ports that none of its cables ends at,
+        and nothing is read that only verdicts need: events, dumps, what was usual before, tests,
+        ways.
+        """
+        with Threads(1) as beside:
+            # The engine looks for machines' samples while records are joined here. What this is an
+            # errand of holds for both threads.
+            machines = beside.submit(copy_context().run, self._machines, job, from_ns, to_ns)
+            alone = self.job_alone(job, from_ns, to_ns)
+            return msgspec.structs.replace(machines.result(), jobs=[] if alone is None else [alone])
+
+    def job_alone(self, job: str, from_ns: int, to_ns: int) -> JobWindow | None:
+        """The same without machines; None: it cannot be read."""
+        return self._sound_job(job, from_ns, to_ns, RECORDS_MAX, None)
+
+    def _machines(self, job: str, from_ns: int, to_ns: int) -> Window:
+        """A past window of a job's own machines, without the job."""
+        topology = self._topology_at(to_ns, is_live=False).topology
+        grid = grid_of(from_ns, to_ns)
+        wanted = wanted_of(map(to_rank, self._inventory.jobs.ranks(job)), topology)
+        samples = read_samples(self._reader, grid, wanted)
+        return Window(
+            from_ns=from_ns,
+            to_ns=to_ns,
+            ports=read_ports(self._reader, topology, grid, samples),
+            gpus=read_gpus(self._reader, grid, samples),
+            hosts=read_hosts(self._reader, grid, samples),
+            events=[],
+            is_live=False,
+        )
+
+    def _dumps(self, from_ns: int, to_ns: int, events: Sequence[Event]) -> Dumps:
+        dumped = read_dumped(self._store, from_ns, to_ns)
+        return Dumps(dumped, [event for event in events if event.kind == DUMP])
 
     def _has_same_ports(self, ports: Ports) -> bool:
         """Whether the ports are those of the last call, row by row."""
@@ -276,12 +330,10 @@ class WindowReader:
         job: str,
         from_ns: int,
         to_ns: int,
-        built: BuiltTopology,
-        ports: Ports,
         records_max: int,
-        dumps: Dumps | None,
+        needed: Verdicts | None,
     ) -> JobWindow:
-        """Without ``dumps`` it is for no verdict, and has nothing that only verdicts need."""
+        """Without what is ``needed`` it is for no verdict."""
         job_rank = job_ranks_of(self._inventory, job)
         seen = look_in_slices(self._store, job_rank, from_ns, to_ns, records_max=records_max)
         ranks = {place.rank: to_rank(place) for place in self._inventory.jobs.ranks(job)}
@@ -301,8 +353,9 @@ class WindowReader:
             steps=steps_of(seen, job_rank),
             is_running=known is None or known.state is not JobState.ENDED,
         )
-        if dumps is None:
+        if needed is None:
             return window
+        built, ports, dumps = needed
         hung = sorted(dumps.communicators & communicators.keys())
         return msgspec.structs.replace(
             window,

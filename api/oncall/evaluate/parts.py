@@ -25,7 +25,7 @@ from api.oncall.evaluate.changes import Changes
 from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import Lead
 from api.oncall.evaluate.members import Members
-from api.oncall.evaluate.resting import Looks, Member, Resting
+from api.oncall.evaluate.resting import Looks, Member, ReadAgain, Resting
 from api.oncall.evaluate.rounds import Effort, Rounds
 from api.oncall.evaluate.scout import Scout, Watched
 from api.oncall.evaluate.task import EvaluateTask
@@ -48,7 +48,7 @@ def make_rounds(
     lead: Lead,
     metrics: ServiceMetrics,
     *,
-    see: Callable[[Window], Window] = lambda window: window,
+    see: Callable[[Window], Window] | None = None,
     asking: Asking | None = None,
     looks: Looks = lambda _: {},
 ) -> Rounds:
@@ -57,22 +57,29 @@ def make_rounds(
     effort = Effort()
 
     def read(from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow]) -> Window:
-        return see(reader.read(from_ns, to_ns, at_rest, records_max=effort.records_max))
+        window = reader.read(from_ns, to_ns, at_rest, records_max=effort.records_max)
+        return window if see is None else see(window)
+
+    def read_again(window: Window, at_rest: Mapping[str, JobWindow]) -> Window:
+        return reader.again(window, at_rest, records_max=effort.records_max)
 
     def judge_with_tenants(window: Window, findings: Sequence[Finding]) -> list[Verdict]:
         return [with_tenants(store, one, window.to_ns) for one in judge(window, findings)]
 
     panel = GuardedDetectors(metrics, judge_by=judge_with_tenants)
-    resting = make_resting(store, looks)
+    # Of a window that something was taken away from, the rest does not suffice for another look.
+    resting = make_resting(store, looks, read_again if see is None else None)
     return Rounds(read, inventory, lead, panel, metrics, effort, asking, resting)
 
 
-def make_resting(store: Store, looks: Looks = lambda _: {}) -> Resting:
+def make_resting(
+    store: Store, looks: Looks = lambda _: {}, read_again: ReadAgain | None = None
+) -> Resting:
     def hear(source: str, members: Sequence[Member], from_ns: int, to_ns: int) -> Records:
         names = sorted({name for name, _ in members})
         return read_members(store, Question(names, from_ns, to_ns, [source]), members)
 
-    return Resting(hear, looks)
+    return Resting(hear, looks, read_again)
 
 
 def make_scout(

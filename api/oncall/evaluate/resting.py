@@ -43,6 +43,8 @@ Hear = Callable[[str, Sequence[Member], int, int], Records]
 """Records of some ranks: their source, the ranks, from one time to another (unix nanoseconds)."""
 
 
+ReadAgain = Callable[[Window, Mapping[str, JobWindow]], Window]
+"""A window with no other jobs at rest than these; what else is in it stays as it was read."""
 Looks = Callable[[int], Mapping[str, Look]]
 """By job: what other processes saw, for a window that ends then (unix nanoseconds)."""
 
@@ -85,7 +87,11 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
 class Resting:
     """Knows who may rest. For one thread at a time."""
 
-    def __init__(self, hear: Hear, looks: Looks = lambda _: {}) -> None:
+    def __init__(
+        self, hear: Hear, looks: Looks = lambda _: {}, read_again: ReadAgain | None = None
+    ) -> None:
+        """``read_again``: how jobs are looked at that were disturbed; None: by a whole new look."""
+        self.read_again = read_again
         self._hear = hear
         self._looks = looks
         self._known: dict[str, Rest] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -146,7 +147,7 @@ class Rounds:
         if self._asking is not None:
             self._asking.recall(now_ns)
         at_rest = self._resting.choose(standing, to_ns) if self._resting is not None else {}
-        window = self._look_at(from_ns, to_ns, at_rest)
+        window = self._look_at(lambda: self._read(from_ns, to_ns, at_rest))
         arrived = self._arrivals.look(window, now_ns - to_ns)
         self.behind_ns = arrived.behind_ns
         self.arrived, self.judged_ns = arrived, to_ns
@@ -222,17 +223,22 @@ class Rounds:
             raise LostLead
         self._standing = after.incidents
 
-    def _look_at(self, from_ns: int, to_ns: int, at_rest: Mapping[str, JobWindow]) -> Window:
-        window = self._panel.look(lambda: self._read(from_ns, to_ns, at_rest))
+    def _look_at(self, read: Callable[[], Window]) -> Window:
+        window = self._panel.look(read)
         if window is None:
             raise BrokenJudge
         return window
+
+    def _read_again(self, window: Window, resting: Resting) -> Window:
+        if resting.read_again is None:
+            return self._read(window.from_ns, window.to_ns, resting.jobs)
+        return resting.read_again(window, resting.jobs)
 
     def _find(self, window: Window) -> tuple[Window, list[Finding]]:
         """What is found, in a window that has the records of all jobs that it concerns."""
         findings = self._panel.find(window)
         while self._resting is not None and self._resting.disturb(findings):
-            window = self._look_at(window.from_ns, window.to_ns, self._resting.jobs)
+            window = self._look_at(partial(self._read_again, window, self._resting))
             findings = self._panel.find(window)
         return window, findings
 

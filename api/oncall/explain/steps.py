@@ -132,7 +132,7 @@ def differ(past: PastWindows, question: StepsQuestion) -> StepsDiffer:
 
 
 def stages(past: PastWindows, question: StepsQuestion) -> Stages:
-    job = job_in(past.of_job(*question.span, question.job), question.job)
+    job = past.job_alone(*question.span, question.job)
     if job is None:
         return without(question.job, f"{question.job}: no record of it was read")
     return stages_in(job)

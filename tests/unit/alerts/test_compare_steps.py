@@ -6,7 +6,7 @@ import pytest
 
 from alerts.compare.model import Role, StepsCompared
 from alerts.compare.sides import side_of
-from alerts.compare.stand_out import divide, what_stands_out
+from alerts.compare.stand_out import InCells, divide, higher_shares, what_stands_out
 from alerts.compare.steps import Asked, Blamed, compare_steps
 from alerts.signals.gaps import own_time
 from alerts.window.model import JobWindow
@@ -257,3 +257,35 @@ def test_too_few_steps_tell_nothing() -> None:
     )
     assert not found.found
     assert "2 slow" in found.why_nothing
+
+
+def test_pairs_are_counted_as_if_one_by_one() -> None:
+    """Also equal and unknown values, rows that stand still, and rows without one side."""
+    random = np.random.default_rng(7)
+    slow, normal = (random.integers(0, 5, (60, columns)).astype(float) for columns in (7, 12))
+    for side in (slow, normal):
+        side[random.random(side.shape) < 0.2] = np.nan
+        side[:10] = 3.0
+    slow[5, 0], slow[20:22], normal[21:23], normal[30, 0] = np.nan, np.nan, np.nan, np.inf
+    share, z = higher_shares(slow, normal)
+    for row, (one, other) in enumerate(zip(slow, normal, strict=True)):
+        pairs = [(a, b) for a in one[~np.isnan(one)] for b in other[~np.isnan(other)]]
+        if not pairs:
+            assert (share[row], z[row]) == (0.5, 0.0)
+            continue
+        higher = sum((a > b) + 0.5 * (a == b) for a, b in pairs)
+        counts = (~np.isnan(one)).sum(), (~np.isnan(other)).sum()
+        chance = np.sqrt(len(pairs) * (sum(counts) + 1) / 12)
+        assert share[row] == higher / len(pairs)
+        assert z[row] == (higher - len(pairs) / 2) / chance
+    nothing = higher_shares(np.zeros((3, 0)), np.zeros((3, 0)))
+    assert [one.tolist() for one in nothing] == [[0.5] * 3, [0.0] * 3]
+
+
+def test_cells_of_one_step_are_one_number() -> None:
+    cells = InCells(
+        cell=np.array([0, 1, 3, 4]), group=np.array([2, 2, 7, 7]), step_seconds=np.full(4, 10.0)
+    )
+    values = np.array([[1.0, 2.0, 99.0, 4.0, np.nan], [np.nan, np.nan, 0.0, 5.0, 6.0]])
+    np.testing.assert_array_equal(cells.means(values), [[1.5, 4.0], [np.nan, 5.5]])
+    np.testing.assert_array_equal(cells.means(values, in_step=True), [[15.0, 40.0], [np.nan, 55.0]])

@@ -169,13 +169,14 @@ export interface Ways {
   readonly reason: string;
 }
 
+/** `at`: unix seconds; undefined: as cables are now. */
 export function askWays(
   from: string,
   to: string,
-  at: number,
+  at: number | undefined,
   abort?: AbortSignal,
 ): Promise<{ readonly pairs: readonly Ways[]; readonly pairs_left_out: number }> {
-  return ask("/v1/paths", { from, to, at: at.toFixed(3), limit: 64 }, abort);
+  return ask("/v1/paths", { from, to, at: at?.toFixed(3), limit: 64 }, abort);
 }
 
 /** How long the job's steps took, over time. */

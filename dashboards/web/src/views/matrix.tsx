@@ -472,8 +472,12 @@ function Way(props: {
   incidents: readonly IncidentShort[];
 }) {
   const { source, target, matrix } = props;
-  const ways = useResource(`ways ${source} ${target} ${matrix.to_ns}`, (abort) =>
-    askWays(source, target, matrix.to_ns / 1e9, abort),
+  // At present as the service knows cables already; of any other moment it puts them together anew.
+  const isPresent = range.value.last !== undefined;
+  const ways = useResource(
+    `ways ${source} ${target} ${isPresent ? "" : matrix.to_ns}`,
+    (abort) => askWays(source, target, isPresent ? undefined : matrix.to_ns / 1e9, abort),
+    isPresent ? matrix.to_ns : 0,
   );
   return (
     <Shown resource={ways} what="way">
