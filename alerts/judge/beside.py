@@ -2,7 +2,8 @@
 
 A job's usual step is taken from just before and just after a trouble. Where another trouble stood
 there, those steps were slow as well, and held against them this one would cost too little: the
-steps beyond that other trouble are the usual ones.
+steps beyond that other trouble are the usual ones. Where none of these was read, and of lateness,
+which was played and held against the slow ones, it is said that it cost at least so much.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from alerts.judge.words import summary
-from alerts.signals.step_times import cost_by_steps
-from alerts.window.model import Window
+from alerts.signals.step_times import MEASURED_SHARE, Span, cost_by_steps, step_times
+from alerts.window.model import JobWindow, Window
 from collector.contract.cause_facts import Family
 from collector.contract.units import NS
 from collector.contract.verdict import Cost, Verdict
@@ -24,12 +25,8 @@ beside each other steps are slow by both, and neither costs what they became lon
 
 
 def costs_apart(window: Window, verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The same verdicts, with their costs against steps in which no other of them stood.
-
-    Lateness is played, and not measured by steps: what that costs stays.
-    """
-    return [one if one.cause.facts.family is Family.RANK else apart(window, one, verdicts)
-            for one in verdicts]  # fmt: skip
+    """The same verdicts, with their costs against steps in which no other of them stood."""
+    return [apart(window, one, verdicts) for one in verdicts]
 
 
 def apart(window: Window, verdict: Verdict, verdicts: Sequence[Verdict]) -> Verdict:
@@ -51,10 +48,26 @@ def cost_apart(window: Window, verdict: Verdict, cost: Cost, verdicts: Sequence[
     jobs = [one for one in window.jobs if one.job == cost.job]
     if not others or not jobs or cost.step_seconds is None:
         return cost
+    if verdict.cause.facts.family is Family.RANK:
+        is_low = is_held_low(jobs[0], verdict.since_ns, end_ns, others)
+        return msgspec.structs.replace(cost, is_at_least=cost.is_at_least or is_low)
     found = cost_by_steps(jobs[0], verdict.since_ns, end_ns, cost.lost_seconds, apart=others)
+    if found.step_seconds is None:
+        return msgspec.structs.replace(cost, is_at_least=True)
     # Another trouble only hides what this one costs.
-    is_known = found.step_seconds is not None and found.lost_seconds > cost.lost_seconds
-    return found if is_known else cost
+    return found if found.lost_seconds > cost.lost_seconds else cost
+
+
+def is_held_low(job: JobWindow, since_ns: int, end_ns: int, others: Sequence[Span]) -> bool:
+    """Whether what was played was held against steps that others made longer.
+
+    What it was before is not known any more, so it cannot be held against calm steps here.
+    """
+    held = step_times(job, since_ns, end_ns)
+    if held is None:
+        return False
+    calm = step_times(job, since_ns, end_ns, others)
+    return calm is None or held.usual > (1.0 + MEASURED_SHARE) * calm.usual
 
 
 def gives_way(window: Window, one: Verdict, other: Verdict) -> bool:

@@ -326,8 +326,10 @@ def cost(costs: Sequence[Cost]) -> str:
     now, without = worst.step_seconds, worst.step_seconds_without
     if now is not None and without is not None and now > without * CHANGE_SAID_MIN:
         loss = f"a step{f' of {job}' if job else ''} takes {compared(now, without)}"
+        loss += " or less" if worst.is_at_least else ""
     else:
-        loss = f"{job or 'the job'} has lost {duration(worst.lost_seconds)}"
+        least = "at least " if worst.is_at_least else ""
+        loss = f"{job or 'the job'} has lost {least}{duration(worst.lost_seconds)}"
         loss += f", {share(worst.lost_share)} of its time meanwhile" if worst.lost_share > 0 else ""
     return loss + (more if others else "")
 

@@ -214,8 +214,11 @@ def grown(old: Cost, new: Cost, elapsed_s: float) -> Cost:
     told = old if new.lost_share <= 0.0 < old.lost_share else new
     added_s = max(new.lost_share, 0.0) * elapsed_s
     rate = new.gpu_hours / new.lost_seconds if new.lost_seconds > 0 else 0.0
+    # A sum with a part that is too low is too low, until a round has measured all of it.
+    is_sum = new.lost_seconds < old.lost_seconds + added_s
     return msgspec.structs.replace(
         told,
+        is_at_least=new.is_at_least or (old.is_at_least and is_sum),
         lost_seconds=max(new.lost_seconds, old.lost_seconds + added_s),
         gpu_hours=max(new.gpu_hours, old.gpu_hours + added_s * rate),
     )

@@ -302,7 +302,8 @@ def cost_lines(verdict: Verdict) -> list[str]:
         if cost.lost_seconds <= 0:
             continue
         lost, part = figures.duration(cost.lost_seconds), figures.share(cost.lost_share)
-        parts = [f"{lost} lost, {part} of the time while it lasted"]
+        least = "at least " if cost.is_at_least else ""
+        parts = [f"{least}{lost} lost, {part} of the time while it lasted"]
         if cost.step_seconds is not None and cost.step_seconds_without is not None:
             steps = words.compared(cost.step_seconds, cost.step_seconds_without)
             # With a single job the headline has it already.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
@@ -77,6 +76,7 @@ from api.http.routes import (
     what_if,
 )
 from api.http.routes import inventory as inventory_routes
+from api.http.schema_names import with_published_names
 from api.http.settings import ServiceSettings
 from api.http.tokens.guard import Guard, ask_scope
 from api.http.tokens.shown import show_scopes
@@ -203,26 +203,6 @@ def make_bare_app(lifespan: Lifespan[FastAPI]) -> FastAPI:
         # A path of `api.http.routes.docs`, so that it requires a scope as all others do.
         openapi_url=None,
     )
-
-
-PUBLISHED_NAMES: Final = {
-    "PackedMatrixOut": "api__routes__matrices__MatrixOut",
-    "TrafficMatrixOut": "api__routes__matrix__MatrixOut",
-    "ExportFormat": "api__routes__samples__Format",
-    "TopologyFormat": "api__routes__topology__Format",
-}
-"""Our classes whose schemas were published under another name. Clients are generated from them."""
-
-
-def with_published_names(document: dict[str, Any]) -> dict[str, Any]:
-    text = json.dumps(document)
-    for ours, published in PUBLISHED_NAMES.items():
-        title = published.rpartition("__")[2]
-        text = text.replace(f'"title": "{ours}"', f'"title": "{title}"')
-        text = text.replace(f'"{ours}": {{', f'"{published}": {{')
-        text = text.replace(f'schemas/{ours}"', f'schemas/{published}"')
-    renamed: dict[str, Any] = json.loads(text)
-    return renamed
 
 
 class Service(FastAPI):

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from api.http.boundary import PROBLEM_TYPE, REMOTE_WRITE_PATH, speaks_prometheus
 from api.http.docs_schema import kind_of, limits, prose, render_schema, schema_place
+from api.http.schema_names import shown_name
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; --accent: #0a7d5a; }
@@ -211,11 +212,12 @@ def render_responses(path: str, responses: dict[str, Any]) -> str:
 
 
 def named_schemas(schemas: dict[str, Any]) -> Iterator[str]:
-    for name, schema in sorted(schemas.items()):
-        fields = " ".join(schema.get("properties", {}))
-        words = escape(f"{name} {fields} {schema.get('description', '')}".lower())
+    for name, schema in sorted(schemas.items(), key=lambda each: shown_name(each[0])):
+        shown, fields = shown_name(name), " ".join(schema.get("properties", {}))
+        # Also by the name that a generated client has.
+        words = escape(f"{shown} {name} {fields} {schema.get('description', '')}".lower())
         yield (
             f"<details class=schema id='{schema_place(name)}' data-words='{words}'>"
-            f"<summary><code>{escape(name)}</code></summary>"
+            f"<summary><code>{escape(shown)}</code></summary>"
             f"<p>{prose(schema.get('description', ''))}</p>{render_schema(schema)}</details>"
         )

@@ -6,6 +6,8 @@ import re
 from html import escape
 from typing import Any
 
+from api.http.schema_names import shown_name
+
 DEPTH_MAX = 8
 """Schemas nest to three; deeper is a circle, or nothing that a table shows."""
 REFERENCE = "#/components/schemas/"
@@ -62,7 +64,7 @@ def kind_of(schema: dict[str, Any]) -> str:
     """A few words: `number or null`, `list of LinkOut` with a link."""
     if "$ref" in schema:
         name = str(schema["$ref"]).removeprefix(REFERENCE)
-        return f"<a href='#{schema_place(name)}'>{escape(name)}</a>"
+        return f"<a href='#{schema_place(name)}'>{escape(shown_name(name))}</a>"
     for way in ("anyOf", "oneOf", "allOf"):
         if way in schema:
             return " or ".join(dict.fromkeys(kind_of(each) for each in schema[way]))

@@ -62,6 +62,9 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     lost_share: float
     """Of the job's time while it lasted, 0 to 1."""
     gpu_hours: float
+    is_at_least: bool = False
+    """Whether it cost this or more: the steps beside it, which say what is usual, were slow by
+    another trouble."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

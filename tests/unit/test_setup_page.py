@@ -7,6 +7,7 @@ page.
 import gzip
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ shift
 echo "npm $*" >>"{calls}"
 case "$*" in
   --version) echo v24.0.0 ;;
+  ping*) {ping} ;;
+  *--offline) {offline} ;;
   install*) {install} ;;
   "run build") {build} ;;
 esac
@@ -61,12 +64,14 @@ class Checkout:
     def tools(self) -> Tools:
         return Tools(self.root / "node", Path("npm-cli.js"), (24, 0, 0))
 
-    def write_node(self, build: str = BUILD) -> None:
+    def write_node(self, build: str = BUILD, ping: str = "exit 0", offline: str = "exit 1") -> None:
         note = json.dumps({"packages": INSTALLED})
         text = NODE.format(
             calls=self.calls_file,
             install=f"echo '{note}' >node_modules/.package-lock.json",
             build=build.format(page=self.page),
+            ping=ping,
+            offline=offline.format(note=note),
         )
         (self.root / "node").write_text(text)
         (self.root / "node").chmod(0o755)
@@ -77,10 +82,10 @@ class Checkout:
 
     @property
     def calls(self) -> list[str]:
-        """The calls of npm since the last read of this property."""
+        """What npm was made to do since the last read of this property."""
         found = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
         self.calls_file.unlink(missing_ok=True)
-        return found
+        return [call for call in found if not call.startswith("npm ping")]
 
 
 @pytest.fixture
@@ -166,6 +171,49 @@ def test_packages_are_installed_again_when_the_lock_changes(checkout: Checkout) 
     checkout.forget()
     setup_page.main()
     assert checkout.calls[0].startswith("npm install")
+
+
+UNREACHABLE = """printf 'npm error code ECONNREFUSED\\nnpm error request to x failed\\n' >&2
+    exit 1"""
+
+
+@pytest.mark.parametrize(
+    ("ping", "why"),
+    [(UNREACHABLE, "ECONNREFUSED: request to x failed"), ("exec sleep 60", "within 0.5 s")],
+)
+def test_without_a_registry_it_is_said_at_once(
+    ping: str,
+    why: str,
+    checkout: Checkout,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It asked for minutes, in which `make demo` seemed to stand still."""
+    monkeypatch.setattr(setup_page, "ASK_SECONDS", 0.5)
+    checkout.write_node(ping=ping)
+    started = time.monotonic()
+    assert setup_page.main() == 1
+    assert time.monotonic() - started < 10
+    assert all("--offline" in call for call in checkout.calls)
+    said = capsys.readouterr().err
+    assert "npm's registry does not answer" in said
+    assert why in said
+    assert "npm config set registry" in said
+
+
+def test_without_a_registry_what_npm_has_kept_does(checkout: Checkout) -> None:
+    kept = "echo '{note}' >node_modules/.package-lock.json"
+    checkout.write_node(ping=UNREACHABLE, offline=kept)
+    assert setup_page.main() == 0
+    install, build = checkout.calls
+    assert install.endswith("--offline")
+    assert build == "npm run build"
+
+
+def test_a_registry_without_a_page_for_ping_answers(checkout: Checkout) -> None:
+    checkout.write_node(ping="echo 'npm error code E404' >&2; exit 1")
+    assert setup_page.main() == 0
+    assert "--offline" not in checkout.calls[0]
 
 
 def test_a_build_that_fails_says_what_and_where_the_log_is(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ from collector.contract.errors import SettingsError
 
 HOSTS_SHOWN = 3
 """Hosts of a token in a line of the list; `--json` has all."""
+ANOTHER_USER = "run this as the service's user, or name another place with"
 SETTINGS = {
     "data": ("DIR", "folder of the embedded inventory"),
     "inventory": ("URL", "inventory: sqlite:///path or postgresql+psycopg://…"),
@@ -98,13 +100,30 @@ def opened(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator
         try:
             settings.data_path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SettingsError(f"data folder {settings.data_path}: {error.strerror}") from error
+            words = f"data folder {settings.data_path}: {error.strerror}; {ANOTHER_USER} --data"
+            raise SettingsError(words) from error
+    if file is not None:
+        check_writable(file, "--inventory" if settings.inventory else "--data")
     inventory = Inventory(settings.inventory_url)
     try:
         inventory.migrate()
         yield inventory
     finally:
         inventory.close()
+
+
+def check_writable(file: Path, option: str) -> None:
+    """Raises SettingsError where an embedded inventory cannot be written to.
+
+    Whoever opens it writes, `list` too: the schema is brought up to date, and SQLite's log stands
+    beside the file. SQLite itself says that it is unable to open a file, and not why.
+    """
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise SettingsError(f"there is no folder {folder}; make it, or name another with {option}")
+    for place, needed in ((folder, os.W_OK | os.X_OK), (file, os.W_OK)):
+        if place.exists() and not os.access(place, needed):
+            raise SettingsError(f"{place} cannot be written by this user; {ANOTHER_USER} {option}")
 
 
 def inventory_file(url: str) -> Path | None:

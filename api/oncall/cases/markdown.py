@@ -177,7 +177,8 @@ def evidence_line(one: Evidence) -> str:
 
 
 def cost_line(cost: Cost, price: Price = NO_PRICE) -> str:
-    text = f"{plain(cost.job)}: {duration(cost.lost_seconds)} lost, {cost.gpu_hours:.2f} GPU-hours"
+    lost = f"{'at least ' if cost.is_at_least else ''}{duration(cost.lost_seconds)}"
+    text = f"{plain(cost.job)}: {lost} lost, {cost.gpu_hours:.2f} GPU-hours"
     if price.per_gpu_hour > 0:
         text += f" ({price.per_gpu_hour * cost.gpu_hours:,.2f} {plain(price.currency)})"
     return f"{text}, {share(cost.lost_share)} of its time meanwhile" if cost.lost_share else text

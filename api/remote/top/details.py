@@ -80,7 +80,8 @@ def section(title: str, texts: Sequence[str], width: int) -> list[Text]:
 
 
 def cost(one: Cost) -> str:
-    text = f"{one.job}: {words.span(one.lost_seconds)} lost, {one.gpu_hours:.1f} GPU hours"
+    lost = f"{'at least ' if one.is_at_least else ''}{words.span(one.lost_seconds)}"
+    text = f"{one.job}: {lost} lost, {one.gpu_hours:.1f} GPU hours"
     if one.step_seconds is not None and one.step_seconds_without is not None:
         usual, now = words.step(one.step_seconds_without), words.step(one.step_seconds)
         text += f"; a step takes {now}, without it {usual}"

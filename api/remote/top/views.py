@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from api.remote.top import words
@@ -39,6 +40,11 @@ WORDS_LINES_MAX = 2
 PROBLEM_LINES_MAX = 3
 LINKS_DOWN_ASKED = 100
 """Links that are down are counted up to this; more are shown as more."""
+
+WAY_OUT = ("q quit",)
+"""Of the keys in the bottom line, the one that stands there at any width."""
+ALL_AGAIN = "(Esc: all)"
+"""The way out of a filter."""
 
 ORDER_WORDS = {
     Order.UTILISATION: "the busiest",
@@ -199,19 +205,51 @@ def counted(number: int, name: str) -> str:
 def foot(screen: Screen, latest: Latest, stage: Stage) -> Text:
     """The line at the bottom: the filter while it is typed, else the keys, and the last news."""
     if screen.is_typing:
-        return Text.assemble((" show only: ", "bold"), screen.filter, ("▏", "bold"))
-    keys = " ↑↓ select  Enter why  / filter  ? help  q quit"
-    if screen.view is View.INCIDENT:
-        keys = " ↑↓ scroll  Esc back  ? help  q quit"
-    elif screen.view is View.LINKS:
-        keys = " ↑↓ select  s order  Enter why  / filter  ? help  q quit"
-    line = Text(keys, QUIET)
+        return typing_words(screen.filter, stage.width)
+    line = Text("")
     if screen.filter and screen.view is not View.INCIDENT:
-        line = Text.assemble((f' only "{screen.filter}"', "bold"), (" (Esc: all) ", QUIET), line)
+        line = filter_words(screen.filter, stage.width - cell_len(fitting(WAY_OUT, 0)))
+    line.append(fitting(keys_of(screen.view), stage.width - line.cell_len), QUIET)
     if latest.news:
         when = words.moment(latest.news_s, stage.now_s, stage.zone)
         line.append(f"  {when} {latest.news}")
     return line
+
+
+def keys_of(view: View) -> tuple[str, ...]:
+    """What is of most use comes last: on a narrow terminal the first ones are left out."""
+    if view is View.INCIDENT:
+        return ("↑↓ scroll", "Esc back", "? help", *WAY_OUT)
+    order = ("s order",) if view is View.LINKS else ()
+    return ("↑↓ select", *order, "Enter why", "/ filter", "? help", *WAY_OUT)
+
+
+def fitting(keys: Sequence[str], room: int) -> str:
+    """As many of the last keys as there is room for; the last one always.
+
+    >>> fitting(("Esc back", "? help", "q quit"), 16)
+    ' ? help  q quit'
+    """
+    left = list(keys)
+    while len(left) > 1 and cell_len(f" {'  '.join(left)}") > room:
+        del left[0]
+    return f" {'  '.join(left)}"
+
+
+def filter_words(kept: str, room: int) -> Text:
+    """Which lines alone are shown; of a long text as much as there is room for."""
+    before, after = ' only "', f" {ALL_AGAIN} "
+    shown = Text(kept)
+    shown.truncate(max(1, room - len(f'{before}"{after}')), overflow="ellipsis")
+    return Text.assemble((f'{before}{shown.plain}"', "bold"), (after, QUIET))
+
+
+def typing_words(typed: str, room: int) -> Text:
+    """The filter while it is typed; of a long one the end, which is where one types."""
+    before, after = " show only: ", f"  {ALL_AGAIN}"
+    while typed and cell_len(f"{before}{typed}▏{after}") > room:
+        typed = typed[1:]
+    return Text.assemble((before, "bold"), typed, ("▏", "bold"), (after, QUIET))
 
 
 # --- states without a list ------------------------------------------------------------------------

@@ -218,9 +218,14 @@ def markdown(trials: Sequence[Played], peace: Sequence[Watched]) -> str:
     single = [one for one in faults_in(trials) if one.played.trial.kind == "ladder"]
     unfelt = [one for one in trials if one.trial.kind == BEFORE]
     trials = [one for one in trials if one.trial.kind != BEFORE]
-    timed = [one for one in trials if one.trial.kind not in ("ladder", SHAPE, SIGHT)]
-    several = faults_in(timed)
     broken = [one for one in trials if one.run.error]
+    # Without those that had no place: nothing was played that a verdict could be wrong about.
+    timed = [
+        one
+        for one in trials
+        if one.trial.kind not in ("ladder", SHAPE, SIGHT) and not one.run.error
+    ]
+    several = faults_in(timed)
     reliable, brier = reliability(trials, peace)
     lines = ["## How small", "", *by_cost(single), ""]
     lines += ["By fault:", "", *by_group(single, lambda one: one.result.truth.fault, "fault"), ""]

@@ -91,10 +91,35 @@ def test_what_goes_on_beside_it_is_no_turn() -> None:
     assert costs_apart(window, [other, second]) == [other, second]
 
 
-def test_what_is_played_stays() -> None:
-    window = played()
+def test_what_is_played_stays_and_is_at_least_that() -> None:
+    """It was held against steps that the trouble before made longer."""
+    window = played(HEALTHY, SECOND, FIRST)
     first = said(window, "mlx5_0", STEPS, 2 * STEPS)
     late = said(window, "mlx5_1", 2 * STEPS, None, Cause.STRAGGLER)
+    changed = costs_apart(window, [first, late])[1]
+    [was], [cost] = late.costs, changed.costs
+    assert (was.is_at_least, cost.is_at_least) == (False, True)
+    assert msgspec.structs.replace(cost, is_at_least=False) == was
+    assert "1.60 s instead of 1.40 s or less" in changed.summary
+    assert msgspec.structs.replace(changed, costs=late.costs, summary=late.summary) == late, (
+        "nothing else is different"
+    )
+
+
+@pytest.mark.parametrize("cause", [Cause.STRAGGLER, Cause.LOSSY_LINK])
+def test_without_a_calm_step_it_cost_at_least_that(cause: Cause) -> None:
+    window = played(SECOND, FIRST)
+    first = said(window, "mlx5_0", 0, STEPS)
+    second = said(window, "mlx5_1", STEPS, None, cause)
+    [cost] = costs_apart(window, [first, second])[1].costs
+    assert cost == msgspec.structs.replace(second.costs[0], is_at_least=True)
+
+
+def test_beside_calm_steps_a_late_rank_cost_what_was_played() -> None:
+    """The trouble before ended long ago: most of the steps beside are calm."""
+    window = played(FIRST, *[HEALTHY] * 3, SECOND)
+    first = said(window, "mlx5_0", 0, STEPS)
+    late = said(window, "mlx5_1", 4 * STEPS, None, Cause.STRAGGLER)
     assert costs_apart(window, [first, late])[1] == late
 
 

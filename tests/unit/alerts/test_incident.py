@@ -26,6 +26,7 @@ from alerts.judge.incident import (
     standing_verdicts,
 )
 from alerts.judge.stretches import STRETCHES_KEPT_MAX
+from alerts.signals.replay import grown
 from collector.contract.units import NS
 from collector.contract.verdict import (
     Cause,
@@ -51,6 +52,13 @@ def test_what_is_said_again_is_one_incident_that_was_first_said_then() -> None:
     assert (last.first_said_ns, last.last_seen_ns) == (START_NS + 10 * NS, START_NS + 20 * NS)
     assert last.verdict.confidence == pytest.approx(0.82)
     assert story.news == [(10, News.OPENED)]
+
+
+def test_a_sum_with_a_part_that_is_too_low_is_too_low() -> None:
+    low = msgspec.structs.replace(cost(10.0), is_at_least=True)
+    assert grown(low, cost(10.0), 5.0).is_at_least, "what was before is not measured anew"
+    assert not grown(low, cost(100.0), 5.0).is_at_least, "all of it was"
+    assert grown(cost(100.0), low, 5.0).is_at_least
 
 
 def test_a_verdict_with_fewer_names_is_about_the_same_and_takes_none_away() -> None:

@@ -42,6 +42,14 @@ def a_cost(job: str = "llama", lost: float = 12.0, **changed: float | None) -> C
     )
 
 
+def test_a_cost_against_steps_that_were_slow_too_is_a_lower_bound() -> None:
+    by_steps = msgspec.structs.replace(a_cost(), is_at_least=True)
+    assert words.cost([by_steps]) == "a step of llama takes 1.50 s instead of 1.00 s or less"
+    without = a_cost(step_seconds=None, step_seconds_without=None)
+    without = msgspec.structs.replace(without, is_at_least=True)
+    assert words.cost([without]) == "llama has lost at least 12.0 s, 33 % of its time meanwhile"
+
+
 @pytest.mark.parametrize(("cause", "reason"), PAIRS)
 def test_every_cause_and_reason_has_a_sentence_and_an_action(cause: Cause, reason: Reason) -> None:
     for culprit in CULPRITS:

@@ -248,6 +248,20 @@ def test_a_screen_fills_the_terminal_and_no_more(width: int, height: int) -> Non
         assert all(line.cell_len <= width for line in lines), (view, latest.phase)
 
 
+@pytest.mark.parametrize("width", [40, 46, 60, 80])
+@pytest.mark.parametrize("view", View)
+@pytest.mark.parametrize("kept", ["", "node", "a name that is longer than the terminal is wide"])
+def test_the_way_out_is_readable_at_any_width(view: View, kept: str, width: int) -> None:
+    def bottom(screen: Screen) -> str:
+        return draw(screen, ANSWERS, stage(width, 24))[-1].plain
+
+    said = bottom(Screen(view=view, incident=SLOW_LINK.id, filter=kept))
+    assert "  q quit" in said or said == " q quit"
+    assert ("(Esc: all)" in said) == (bool(kept) and view is not View.INCIDENT)
+    typed = bottom(Screen(view=view, filter=kept, is_typing=True))
+    assert typed.endswith(f"{kept[-10:]}▏  (Esc: all)"), "where one types, and the way out"
+
+
 def test_beside_an_incident_usual_is_what_the_verdict_says() -> None:
     """Ten minutes after the fault's beginning all steps on screen have it: their median, too."""
     row = JobRow(job="llama-70b", step_s=1.4, steps_s=(1.4,) * 40)

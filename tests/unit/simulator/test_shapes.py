@@ -1,12 +1,13 @@
 """Jobs of other shapes can be simulated, and what a handicap takes away is away."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from simulator.engine import Simulation
 from simulator.score.accuracy.cli import sampled
 from simulator.score.accuracy.shapes import FAULTS, SHAPES, SIGHTS, all_shapes, shaped
-from simulator.score.accuracy.table import told
+from simulator.score.accuracy.table import markdown, told
 from simulator.score.accuracy.trials import (
     HOSTS_LARGE,
     HOSTS_MEDIUM,
@@ -15,6 +16,7 @@ from simulator.score.accuracy.trials import (
     beside,
     ladder,
     make_trial,
+    several,
 )
 from simulator.score.cases import clusters, draw_jobs
 from simulator.score.handicap import Handicap, is_silent, seen
@@ -101,6 +103,19 @@ def test_the_table_says_what_was_not_played_and_what_had_no_place() -> None:
     lines = told([Played(trial=trial, run=run)], trial.kind, SHAPES, "shape")
     assert len(lines) == 2 + len(SHAPES)
     assert lines[2] == f"| {trial.shape} | no place |{'  |' * (len(FAULTS) - 1)}"
+
+
+def test_a_trial_without_a_place_is_none_of_those_that_accused_nobody() -> None:
+    """It was counted, so "0 verdicts in 45 such trials" could be of 41 that were played."""
+    played, without_place = several([4], ("together", "overlapping"))
+    run = Run(case="x", seed=4, seconds=60.0, truths=[], sayings=[])
+    trials = [
+        Played(trial=played, run=run),
+        Played(trial=without_place, run=msgspec.structs.replace(run, error="no place")),
+    ]
+    said = markdown(trials, [])
+    assert "0 verdicts in 1 such trials accused a part that had no fault." in said
+    assert "1 trials had no place for their faults and were left out." in said
 
 
 @pytest.mark.parametrize("hosts", [HOSTS_SMALL, HOSTS_MEDIUM])

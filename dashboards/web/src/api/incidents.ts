@@ -32,6 +32,8 @@ export interface Cost {
   readonly step_seconds_without: number | null;
   readonly lost_share: number;
   readonly gpu_hours: number;
+  /** It cost this or more: the steps beside it were slow by another trouble. */
+  readonly is_at_least?: boolean;
 }
 
 /** Who an unsure verdict may accuse as well, and the one measurement that would decide. */

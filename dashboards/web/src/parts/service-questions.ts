@@ -9,6 +9,10 @@ import { count, digits, duration, si } from "../format";
 export const LOSS_WINDOW = "15m";
 /** Agents that reported within this and do not now are missing (knob self_agent_window). */
 const AGENT_WINDOW = "1h";
+/** The trend of free space is taken over this (knob self_disk_window). */
+const DISK_WINDOW = "6h";
+/** From a shorter trend no forecast is made: a new store fills with its first minutes (knob self_disk_seen). */
+export const DISK_SEEN = "2 h";
 /** Rows of one table of agents: more are a trouble of the network or the service, not of agents. */
 export const AGENTS_SHOWN = 200;
 
@@ -26,6 +30,10 @@ function slowest(metric: string, share: number, window: string, by = ""): string
 function ofServices(expr: string): string {
   return `(${expr} and on (instance) fabric_service_info)`;
 }
+
+const DISK_FREE = "fabric_service_disk_free_bytes";
+/** Of each disk, whether it was known so long ago; any number of an hour, as the rule pack asks. */
+const DISK_KNOWN = `present_over_time(${DISK_FREE}[1h] offset ${DISK_SEEN.replace(" ", "")})`;
 
 const AGENTS = `max by (cluster, host) (last_over_time(fabric_agent_start_time_seconds[${AGENT_WINDOW}]))`;
 const MISSING = `(${AGENTS} unless on (cluster, host) fabric_agent_start_time_seconds)`;
@@ -51,6 +59,9 @@ export const OVERVIEW = {
     'sum(rate(fabric_service_requests_total{status=~"5.."}[5m])) / sum(rate(fabric_service_requests_total[5m]))',
   memory: `max by (instance) ${ofServices("process_resident_memory_bytes")}`,
   processors: `sum by (instance) ${ofServices("rate(process_cpu_seconds_total[1m])")}`,
+  diskFree: `min(${DISK_FREE} / fabric_service_disk_total_bytes)`,
+  diskKnown: `min(${DISK_KNOWN})`,
+  diskLasts: `min(${DISK_FREE} / (-deriv(${DISK_FREE}[${DISK_WINDOW}]) > 0) and ${DISK_KNOWN})`,
   waiting: "sum(fabric_service_notices_waiting)",
   queued: "max by (alertmanager) (fabric_service_alertmanager_queue)",
   agents: `count(${AGENTS})`,
@@ -197,6 +208,19 @@ export function charts(window: string): readonly Chart[] {
 export function legend(word: string, labels: Readonly<Record<string, string>>): string {
   const { what: _, ...others } = labels;
   return [word, ...Object.values(others)].filter(Boolean).join(" ") || "all";
+}
+
+// --- the disk in words ------------------------------------------------------------------------------
+
+/** A forecast that is further away is none: who sends, and how much, changes before. */
+const DISK_FORETOLD_SECONDS = 30 * 86_400;
+
+/** When the disk is full if it goes on like this; or that nobody can tell yet. */
+export function diskWords(isKnown: boolean, lastsSeconds: number | undefined): string {
+  if (!isKnown) return `too young to tell when it is full: that takes ${DISK_SEEN}`;
+  if (lastsSeconds === undefined || lastsSeconds > DISK_FORETOLD_SECONDS)
+    return "is not full within a month";
+  return `full in ${duration(Math.round(lastsSeconds))} if it goes on like this`;
 }
 
 // --- agents in words -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ const { troublesOf, troublesOfAge, isLate, runbookOf, hasPack, number } = await 
   "./service-troubles"
 );
 const { read, write, matchersOf } = await import("./service-matchers");
-const { OVERVIEW, agentWords, charts, legend, oddityWords, silenceOf } = await import(
+const { OVERVIEW, agentWords, charts, diskWords, legend, oddityWords, silenceOf } = await import(
   "./service-questions"
 );
 const { together } = await import("../api/service");
@@ -254,6 +254,14 @@ describe("questions", () => {
     expect(said("Time of an insert", [Number.NaN])).toContain("Nothing of the kind");
   });
 
+  it("foretell a full disk only once its trend is old enough", () => {
+    const hour = 3600;
+    expect(diskWords(false, hour)).toBe("too young to tell when it is full: that takes 2 h");
+    expect(diskWords(true, 9 * hour)).toBe("full in 9 h if it goes on like this");
+    expect(diskWords(true, undefined)).toBe("is not full within a month");
+    expect(diskWords(true, 24 * 40 * hour)).toBe("is not full within a month");
+    expect(OVERVIEW.diskLasts).toContain(OVERVIEW.diskKnown.slice("min(".length, -1));
+  });
   it("describe what is wrong with agents", () => {
     expect(agentWords("source", 90, { source: "nvml" })).toBe("cannot read nvml, for 90 s");
     expect(agentWords("rejected", 1, { status: "422" })).toBe("1 batch rejected (HTTP 422)");

@@ -3,6 +3,7 @@ import type { About } from "../api/service";
 import { count, duration, percent, si } from "../format";
 import { href } from "../route";
 import { Badge, Panel, Tile } from "../ui/panel";
+import { diskWords } from "./service-questions";
 import { type Numbers, number, type Trouble } from "./service-troubles";
 import "../style/settings.css";
 
@@ -133,6 +134,7 @@ export function ServiceTiles(props: { about: About; numbers: Numbers; now: numbe
         value={hasNumbers ? si(memory, "B") : "–"}
         hint={hasNumbers ? `${processors.toFixed(2)} processors busy` : ""}
       />
+      <Tile label="Disk" value={percent(number(numbers.diskFree))} hint={diskHint(numbers)} />
       <Tile
         label="Samples are kept"
         value={about.retention.replace(/(\d)([a-z])/g, "$1 $2") || "–"}
@@ -140,6 +142,12 @@ export function ServiceTiles(props: { about: About; numbers: Numbers; now: numbe
       />
     </div>
   );
+}
+
+/** How much is free is the tile's value; a disk of which nothing is known has no future either. */
+function diskHint(numbers: Numbers): string {
+  if (number(numbers.diskFree) === undefined) return "what is free is not known";
+  return `free; ${diskWords(numbers.diskKnown.length > 0, number(numbers.diskLasts))}`;
 }
 
 function rowsWords(waiting: number | undefined): string {

@@ -63,13 +63,15 @@ export function costSentence(cost: Cost, isOver: boolean): string {
   const { step_seconds: step, step_seconds_without: without } = cost;
   if (step !== null && without !== null && step > without) {
     const take = isOver ? "have taken" : "take";
-    return `Without it a step of ${cost.job} would ${take} ${duration(without)} instead of ${duration(step)}.`;
+    const less = cost.is_at_least ? " or less" : "";
+    return `Without it a step of ${cost.job} would ${take} ${duration(without)}${less} instead of ${duration(step)}.`;
   }
   if (cost.lost_share >= 0.995) return `${cost.job} ${isOver ? "did" : "does"} not move at all.`;
+  const least = cost.is_at_least ? "at least " : "";
   // Of a trouble that comes and goes, the share may be that of a moment without it.
   if (isNone(cost.lost_share) && cost.lost_seconds > 0)
-    return `${cost.job} ${isOver ? "lost" : "has lost"} ${duration(cost.lost_seconds)}.`;
-  return `${cost.job} ${isOver ? "lost" : "loses"} ${percent(cost.lost_share)} of its time.`;
+    return `${cost.job} ${isOver ? "lost" : "has lost"} ${least}${duration(cost.lost_seconds)}.`;
+  return `${cost.job} ${isOver ? "lost" : "loses"} ${least}${percent(cost.lost_share)} of its time.`;
 }
 
 /** Whether a share is shown as nothing at all. */
@@ -88,8 +90,9 @@ export function costLine(costs: readonly Cost[], price?: Price): string[] {
   if (!costs.length) return [];
   const share = Math.max(...costs.map((cost) => cost.lost_share));
   const hours = total(costs);
+  const least = costs.some((cost) => cost.is_at_least) ? "at least " : "";
   return [
-    ...(isNone(share) && hours > 0 ? [] : [`${percent(share)} of the time`]),
+    ...(isNone(share) && hours > 0 ? [] : [`${least}${percent(share)} of the time`]),
     gpuHours(hours),
     ...(price ? [money(hours, price)] : []),
   ];

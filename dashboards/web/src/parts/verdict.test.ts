@@ -180,6 +180,12 @@ describe("cost", () => {
     expect(cost.costSentence(COST, false)).toBe(
       "Without it a step of train would take 1.21 s instead of 1.94 s.",
     );
+    // Its usual step was slow by another trouble.
+    expect(cost.costSentence({ ...COST, is_at_least: true }, false)).toBe(
+      "Without it a step of train would take 1.21 s or less instead of 1.94 s.",
+    );
+    expect(cost.costLine([{ ...COST, is_at_least: true }])[0]).toMatch(/^at least /);
+    expect(cost.costLine([COST])[0]).not.toContain("at least");
     const hung = { ...COST, step_seconds: null, step_seconds_without: null, lost_share: 1 };
     expect(cost.costSentence(hung, false)).toBe("train does not move at all.");
     expect(cost.costSentence({ ...hung, lost_share: 0.4 }, true)).toBe(

@@ -79,9 +79,9 @@ function every(seconds: number): number {
 }
 
 /** What the service's tiles take. */
-const TILES_ROOM: Room = { wide: 239, narrow: 534 };
+const TILES_ROOM: Room = { wide: 256, narrow: 644 };
 /** With the verdict above them. */
-const HEALTH_ROOM: Room = { wide: 368, narrow: 726 };
+const HEALTH_ROOM: Room = { wide: 385, narrow: 836 };
 /** Two short tables of agents. */
 const AGENTS_ROOM: Room = { wide: 388, narrow: 600 };
 /** Three lists of ten bars, and a short table. */
