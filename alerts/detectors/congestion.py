@@ -13,8 +13,11 @@ other ports of the same kind carries less than half of it. More traffic in all i
 same traffic on fewer ports is routing.
 
 *Assumptions.* Bytes by themselves are no congestion, and neither are marks by themselves: healthy
-jobs whose flows meet are marked all the time, so both are held against the port's own past. The
-port where the queue stands is the one that is full and is not held back by its far end.
+jobs whose flows meet are marked all the time, so both are held against the port's own past; what
+was usual of a NIC's marks is so of its ring's packets, and is thinned out where others' packets are
+most of what comes. The port where the queue stands is the one that is full and is not held back by
+its far end. Of more than twenty equal ways one is accused only with a job whose transfers are slow
+since then (the judge).
 
 *Misses.* Uplinks that have been overloaded for longer than the window; jobs that do not send what
 they receive (all-to-all with uneven experts is compared by the second, and mostly does).

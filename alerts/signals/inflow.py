@@ -63,7 +63,7 @@ LOAD_FULL = 0.95
 MARKED_LEAST = 1e-3
 """Of received packets that carry a mark. DCQCN begins with a hundredth of Kmax' share."""
 MARKED_RISE = 3.0
-"""Times what is usual of this NIC: flows of a healthy job meet too."""
+"""Times what is usual of this NIC's own packets: flows of a healthy job meet too."""
 HELD_LEAST = 0.03
 """Share of time for which a switch holds a port back that sends into it."""
 FRAMES_LEAST = 100.0
@@ -138,7 +138,7 @@ def inflows(window: Window) -> list[Inflow]:
     wants = (foreign >= FOREIGN_LEAST) & ~ports.is_switch[:, None]
     if not wants.any():
         return []
-    flags = wants & has_queue(ports, wants) & ~is_losing(ports)
+    flags = wants & has_queue(ports, received, foreign) & ~is_losing(ports)
     if not flags.any():
         return []
     seen = Seen(
@@ -174,9 +174,9 @@ def arrived(ports: Ports) -> Floats:
 # Queues ------------------------------------------------------------------------------------------
 
 
-def has_queue(ports: Ports, wants: Flags) -> Flags:
+def has_queue(ports: Ports, received: Floats, foreign: Floats) -> Flags:
     """[ports, cells]: of NICs, whether something queues at the switch in front of them."""
-    return is_marked(ports, wants) | is_backed_up(ports) | is_deep(ports)
+    return is_marked(ports, received, foreign) | is_backed_up(ports) | is_deep(ports)
 
 
 def is_losing(ports: Ports) -> Flags:
@@ -187,14 +187,23 @@ def is_losing(ports: Ports) -> Flags:
     return in_front | gaps
 
 
-def is_marked(ports: Ports, wants: Flags) -> Flags:
-    """Packets arrive with marks, more than is usual while others do not send (``wants``)."""
+def is_marked(ports: Ports, received: Floats, foreign: Floats) -> Flags:
+    """Packets arrive with marks, more than is usual while others do not send.
+
+    Flows of a healthy job that meet somewhere have marks all the time, as a share of its own
+    packets. Where others' packets are most of what arrives they thin these marks out: the usual
+    share then counts of the job's own part alone, because it is all that had them.
+    """
+    wants = foreign >= FOREIGN_LEAST
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own = np.clip(1.0 - foreign / received, 0.0, 1.0)
+    own = np.where(foreign >= FOREIGN_STEADY, own, 1.0)
     marks = most_of(ports, ("receive_ecn_marked_packets_total", "cnp_sent_total"))
     with np.errstate(divide="ignore", invalid="ignore"):
         share = marks / packets(ports, "receive")
     share = np.where(np.isfinite(share), share, np.nan)
     base = np.nan_to_num(usual(np.where(wants, np.nan, share)))[:, None]
-    marked: Flags = (share >= MARKED_LEAST) & (share >= MARKED_RISE * base)
+    marked: Flags = (share >= MARKED_LEAST) & (share >= MARKED_RISE * base * own)
     return marked
 
 
