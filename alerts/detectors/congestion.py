@@ -7,14 +7,18 @@ ports that send into it.
 
 *Signal.* Into a NIC: it receives much more than its ring has it send (a ring's NIC receives what it
 sends), its port carries a large part of its line, and a queue shows: marks at the NIC, or ports and
-NICs that this switch holds back while the NIC holds back none. Between switches: a port carries
-several NICs' worth of bytes, well more than is usual of it, while the median of its switch's
-other ports of the same kind carries less than half of it. More traffic in all is a neighbour, the
-same traffic on fewer ports is routing.
+NICs that this switch holds back while the NIC holds back none. Less of the line is enough where
+marks alone hold the queue in check, which bursts do not wait for (`microburst`). Between switches:
+a port carries several NICs' worth of bytes, well more than is usual of it, while the median of its
+switch's other ports of the same kind carries less than half of it. More traffic in all is a
+neighbour, the same traffic on fewer ports is routing.
 
 *Assumptions.* Bytes by themselves are no congestion, and neither are marks by themselves: healthy
-jobs whose flows meet are marked all the time, so both are held against the port's own past. The
-port where the queue stands is the one that is full and is not held back by its far end.
+jobs whose flows meet are marked all the time, so both are held against the port's own past; what
+was usual of a NIC's marks is so of its ring's packets, and is thinned out where others' packets are
+most of what comes. The port where the queue stands is the one that is full and is not held back by
+its far end. Of more than twenty equal ways one is accused only with a job whose transfers are slow
+since then (the judge).
 
 *Misses.* Uplinks that have been overloaded for longer than the window; jobs that do not send what
 they receive (all-to-all with uneven experts is compared by the second, and mostly does).

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator
 
 from alerts.finding import Finding
 from alerts.health.model import Charge, Target, TargetKind
+from alerts.judge.explains import ALONE_STRENGTH_MIN
 from alerts.judge.incident import Incident
 from alerts.judge.names import same_thing
-from alerts.judge.verdict import ALONE_STRENGTH_MIN
 from collector.contract.cause_facts import Blame
 from collector.contract.causes import by_reason
 from collector.contract.errors import IdentityError

@@ -23,6 +23,21 @@ from alerts.finding import Finding
 from alerts.judge.attendance import doubt_of
 from alerts.judge.beside import costs_apart
 from alerts.judge.confidence import confidence
+from alerts.judge.explains import (
+    ALONE_STRENGTH_MIN,
+    SHARE_MIN,
+    STRENGTH_MIN,
+    TOGETHER_NS,
+    begin_together,
+    blame,
+    is_felt,
+    is_network,
+    is_solid,
+    lasts_with,
+    overlaps,
+    root_rank,
+    slightly_slowed,
+)
 from alerts.judge.kernel_words import kernel_words
 from alerts.judge.places import (
     Surroundings,
@@ -39,24 +54,10 @@ from alerts.judge.undecided import undecided_of
 from alerts.judge.words import action, summary
 from alerts.window.model import JobWindow, Window
 from collector.contract.cause_facts import Family
-from collector.contract.causes import by_reason
 from collector.contract.kernel import MESSAGES
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Layer, Reason, Verdict
 
-ROOTS = tuple(
-    sorted(
-        depth
-        for cause in Cause
-        for depth in (cause.facts.depth, *(row.depth for row in cause.facts.by_reason.values()))
-        if depth is not None
-    )
-)
-"""Depths of all network findings of machines, from the root of trouble to its symptoms."""
-
-TOGETHER_NS = 30 * NS
-"""Two findings that begin within this time of each other may be cause and effect: a switch that is
-polled every ten seconds shows things up to twenty seconds late."""
 AFTERMATH_NS = 10 * NS
 """What begins so long after the end of another trouble is not its effect: counters are read as
 seldom."""
@@ -66,17 +67,6 @@ BARE_WAIT_NS = 11 * NS
 """How long ago a case must have begun: one that a counter proves; one that may be another's effect;
 and one that only the job's own times show. Agents read every five seconds and switches are polled
 every ten: by then all evidence has arrived."""
-STRENGTH_MIN = 0.3
-"""Weaker findings explain others and never become verdicts."""
-ALONE_STRENGTH_MIN = 0.6
-"""A machine's finding becomes a verdict without a job that suffers measurably only if it is this
-clear: jobs hide a part of their communication behind computing."""
-SHARE_MIN = 0.05
-"""Share of a job's bytes that must cross a place before it is blamed: one of twenty equal paths."""
-CLEAR_STRENGTH_MIN = 0.9
-CLEAR_SHARE_MIN = 0.01
-"""The same for what a counter proves and what nothing else explains, such as damaged packets: where
-flows are spread over sixty-four equal ways, each of them is likely to carry one in sixty-four."""
 LAST_OUT_MIN = 0.5
 """Of slow operations that ranks of one host leave last: it is where the slow bytes arrive."""
 SURELY_LATE = 0.9
@@ -108,6 +98,11 @@ class Case(msgspec.Struct, kw_only=True):
     def is_bare(self) -> bool:
         return bool(self.root.job) and not self.support
 
+    @property
+    def is_clearly_felt(self) -> bool:
+        """Whether a job's times say so by themselves, and not only beside the root."""
+        return any(map(is_solid, self.symptoms))
+
 
 def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Verdict]:
     found = detect_all(window) if findings is None else findings
@@ -115,7 +110,7 @@ def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Ver
     around = {job.job: Surroundings(window, job) for job in window.jobs}
     machines = [one for one in solid if not one.job]
     cases = [
-        *network_cases(window, solid, machines, around),
+        *network_cases(window, found, machines, around),
         *compute_cases(window, solid, machines),
         *slight_cases(window, found, machines),
         *standstill_cases(window, solid, machines, around),
@@ -127,30 +122,7 @@ def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Ver
     return sorted(apart, key=lambda one: (-cost_of(one), one.since_ns, repr(one.culprit)))
 
 
-def is_solid(finding: Finding) -> bool:
-    """Whether it may become a verdict, or a part of one."""
-    return not finding.is_context and finding.strength >= STRENGTH_MIN
-
-
 # What explains what ------------------------------------------------------------------------------
-
-
-def overlaps(one: Finding, other: Finding) -> bool:
-    """Whether two findings can belong together: one begins while the other lasts, or soon after."""
-    return (
-        one.since_ns <= other.last_ns + TOGETHER_NS and other.since_ns <= one.last_ns + TOGETHER_NS
-    )
-
-
-def root_rank(finding: Finding) -> int:
-    """How near to the root a machine's finding is: 0 is nearest."""
-    depth = by_reason(finding.cause, finding.reason).depth
-    depth = finding.cause.facts.depth if depth is None else depth
-    return len(ROOTS) if depth is None else ROOTS.index(depth)
-
-
-def is_network(finding: Finding) -> bool:
-    return finding.cause.facts.layer is Layer.NETWORK
 
 
 def is_standstill(finding: Finding) -> bool:
@@ -165,11 +137,10 @@ def network_cases(
 ) -> list[Case]:
     """Slow transfers with the findings that explain them, and ports' findings without any."""
     ports = [one for one in machines if is_network(one)]
+    slow = [one for one in findings if is_network(one) and one.job in around]
     cases: dict[int, Case] = {}
     bare: list[Case] = []
-    for symptom in findings:
-        if not is_network(symptom) or not symptom.job or symptom.job not in around:
-            continue
+    for symptom in filter(is_solid, slow):
         scored = [
             (blame(window, one, symptom, around[symptom.job]), one)
             for one in ports
@@ -185,8 +156,11 @@ def network_cases(
         case.explained += [one for _, one in guilty if one is not root]
     explained = {id(one) for case in cases.values() for one in case.explained}
     for one in ports:
-        if id(one) not in cases and id(one) not in explained and is_felt(window, one, around):
-            cases[id(one)] = Case(root=one, culprit=one.culprit)
+        if id(one) in cases or id(one) in explained:
+            continue
+        slight = slightly_slowed(window, one, slow, around)
+        if slight or is_felt(window, one, around):
+            cases[id(one)] = Case(root=one, culprit=one.culprit, symptoms=slight)
     return [*cases.values(), *bare]
 
 
@@ -201,50 +175,6 @@ def bare_cases(window: Window, job: JobWindow, symptom: Finding) -> list[Case]:
         # Whom the job's times accused is as well as the ways beside it.
         symptom = msgspec.structs.replace(symptom, suspects=())
     return [Case(root=root, culprit=root.culprit, symptoms=[symptom])]
-
-
-def blame(window: Window, finding: Finding, symptom: Finding, around: Surroundings) -> float:
-    """How much a port's finding explains a slow transfer; 0: not at all.
-
-    Counts its place (accused by the job's own times, or on the path of the slow bytes), its
-    distance to the root, its strength, and whether both began together.
-    """
-    accused = max(
-        (
-            suspect.share
-            for suspect in symptom.suspects
-            if is_same(window.ports, suspect.culprit, finding.culprit)
-        ),
-        default=0.0,
-    )
-    if is_same(window.ports, symptom.culprit, finding.culprit):
-        accused = max(accused, 1.0 / max(1, len(symptom.suspects)))
-    crossing = around.share_of(finding.culprit, symptom.communicators)
-    if max(accused, crossing) < share_min(finding):
-        return 0.0
-    place = 0.3 + 0.7 * accused + 0.2 * crossing
-    together = 1.0 if abs(finding.since_ns - symptom.since_ns) <= TOGETHER_NS else 0.4
-    rank = root_rank(finding)
-    return place * together * finding.strength * (1.0 - rank / (2 * len(ROOTS)))
-
-
-def is_felt(window: Window, finding: Finding, around: dict[str, Surroundings]) -> bool:
-    """Whether a finding matters without a job's times: a job's bytes cross it, or none is known.
-
-    Between two jobs people work on cables: what begins there holds up no job.
-    """
-    if finding.strength < ALONE_STRENGTH_MIN:
-        return False
-    if not window.jobs:
-        ended = window.jobs_ended_ns
-        return ended is None or finding.since_ns <= ended + TOGETHER_NS
-    least = share_min(finding)
-    return any(place.share_of(finding.culprit) >= least for place in around.values())
-
-
-def share_min(finding: Finding) -> float:
-    is_clear = finding.strength >= CLEAR_STRENGTH_MIN and not finding.cause.facts.is_soft
-    return CLEAR_SHARE_MIN if is_clear else SHARE_MIN
 
 
 def compute_cases(
@@ -299,7 +229,7 @@ def slight_cases(
             if not is_network(one)
             and one.cause.facts.family is Family.RANK
             and one.strength >= ALONE_STRENGTH_MIN
-            and abs(one.since_ns - symptom.since_ns) <= TOGETHER_NS
+            and begin_together(one, symptom)
             and lasts_with(one, symptom)
             and is_same(window.ports, one.culprit, symptom.culprit)
         ]
@@ -311,19 +241,6 @@ def slight_cases(
                 culprit = Culprit(job=culprit.job, host=culprit.host)
             cases.append(Case(root=symptom, culprit=culprit, symptoms=[symptom], support=reasons))
     return cases
-
-
-def lasts_with(reason: Finding, symptom: Finding) -> bool:
-    """Whether a reason is there for most of the lateness, or for a good part of it and still.
-
-    One pause of a loader, and sequences that happen to be long for minutes around it, are two
-    things of which neither is a fault. A pause a moment ago is still there, too: whether it stays
-    is seen a little later.
-    """
-    common = min(reason.last_ns, symptom.last_ns) - max(reason.since_ns, symptom.since_ns)
-    whole = symptom.last_ns - symptom.since_ns
-    is_there = reason.last_ns >= symptom.last_ns - TOGETHER_NS
-    return 2 * common >= whole or (is_there and 3 * common >= whole)
 
 
 def is_clear(finding: Finding) -> bool:
@@ -543,7 +460,7 @@ def is_effect(window: Window, case: Case, other: Case, around: dict[str, Surroun
 
 def is_symptom(case: Case, other: Case, around: dict[str, Surroundings]) -> bool:
     """Of two in the network: whether one is of the same bytes as another nearer to the root."""
-    if case.symptoms:
+    if case.is_clearly_felt:
         return case.is_bare and bool(set(jobs_of(case)) & set(jobs_of(other)))
     is_soft = case.root.cause.facts.is_soft
     return is_soft and is_near(case.culprit, other.culprit, jobs_of(other), around)
@@ -565,7 +482,7 @@ def is_filled(case: Case) -> bool:
     """Whether it is a full queue, or drops in front of one, that no job's times show."""
     root = case.root
     drops = root.cause is Cause.LOSSY_LINK and root.reason is Reason.CONFIGURATION
-    return (drops or root.cause is Cause.CONGESTION) and not case.symptoms
+    return (drops or root.cause is Cause.CONGESTION) and not case.is_clearly_felt
 
 
 def standing(case: Case) -> int:

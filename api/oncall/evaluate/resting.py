@@ -20,9 +20,9 @@ from hashlib import blake2b
 import msgspec
 
 from alerts.finding import Finding
+from alerts.judge.explains import is_solid
 from alerts.judge.incident import Incident
 from alerts.judge.places import Surroundings, cable_of, port_row
-from alerts.judge.verdict import is_solid
 from alerts.window.columns import Records
 from alerts.window.model import JobWindow, Ports, Window
 from alerts.window.pace import Beat, find_beats, keeps_pace

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 from alerts.finding import Finding
+from alerts.judge.explains import is_solid
 from alerts.judge.incident import Change, Incident, standing_verdicts
-from alerts.judge.verdict import is_solid
 from alerts.window.model import JobWindow, Window
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory

@@ -49,6 +49,34 @@ def test_a_port_whose_queue_would_stand_is_congested_and_not_bursty(load: float)
     assert [found.culprit for found in congestion.detect(window)] == [NODE_3]
 
 
+def heeding(load: float) -> SmallFabric:
+    """Others send so much of the line into node 3, and few of its packets are marked."""
+    fabric = bursts(load)
+    received = SENT + load * LINE / 8
+    fabric.set("receive_ecn_marked_packets_total", host(3), received / PACKET_BYTES / 250, LATE)
+    return fabric
+
+
+@pytest.mark.parametrize("load", [0.12, 0.33, 0.38])
+def test_senders_that_heed_marks_go_on_and_are_no_burst(load: float) -> None:
+    """`storage_neighbour` of seed 41301: 0.4 % of packets were marked, and nobody was paused."""
+    window = heeding(load).window()
+    assert detect(window) == []
+    (found,) = congestion.detect(window)
+    assert (found.culprit, found.reason) == (NODE_3, Reason.NEIGHBOUR)
+
+
+def test_few_marks_are_bursts_all_the_same_where_more_than_marks_was_needed() -> None:
+    paused, deep, uncounted = heeding(0.33), heeding(0.33), heeding(0.33)
+    paused.set("receive_pause_frames_total", host(2), 2e3, LATE)
+    deep.set("queue_peak_bytes", leaf_port(3), 4e6, slice(22, None))
+    marks = uncounted.readings.pop("receive_ecn_marked_packets_total")
+    uncounted.readings["cnp_sent_total"] = marks
+    for fabric in (paused, deep, uncounted):
+        assert [found.culprit for found in detect(fabric.window())] == [NODE_3]
+        assert congestion.detect(fabric.window()) == []
+
+
 def test_waits_for_credits_show_the_queue_on_infiniband() -> None:
     fabric = SmallFabric()
     fabric.carry(leaf_port(3), host(3), SENT + 0.2 * LINE / 8, LATE)

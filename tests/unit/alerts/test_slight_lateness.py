@@ -6,7 +6,8 @@ import pytest
 
 from alerts.detectors.slight_lateness import STRENGTH, detect
 from alerts.finding import Finding
-from alerts.judge.verdict import STRENGTH_MIN, judge
+from alerts.judge.explains import STRENGTH_MIN
+from alerts.judge.verdict import judge
 from alerts.window.model import JobWindow
 from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason

@@ -6,7 +6,8 @@ import pytest
 
 from alerts.finding import Finding, Suspect
 from alerts.judge.confidence import confidence
-from alerts.judge.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge, lasts_with
+from alerts.judge.explains import lasts_with
+from alerts.judge.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge
 from alerts.window.columns import Operations
 from alerts.window.model import JobWindow, Window
 from collector.contract.units import NS
@@ -265,6 +266,46 @@ def test_a_queue_on_the_way_to_a_host_in_trouble_is_no_trouble_of_its_own(
     assert len(judge(alone, [before])) == 1
     damaged = msgspec.structs.replace(before, cause=Cause.LOSSY_LINK, reason=Reason.CABLE)
     assert "spine-0" in {one.culprit.switch for one in judge(alone, [at_host, damaged])}
+
+
+def of_many_ways(window: Window) -> Window:
+    """The same job, where what leaves a leaf has thirty-two equal ways."""
+    (job,) = window.jobs
+    ways = job.paths
+    assert ways is not None
+    shares = np.where(ways.share < 1.0, 1 / 32, 1.0)
+    paths = msgspec.structs.replace(ways, share=shares)
+    return msgspec.structs.replace(window, jobs=(msgspec.structs.replace(job, paths=paths),))
+
+
+def test_one_of_many_ways_is_to_blame_where_bytes_are_slow_since_it_is_full(
+    window: Window,
+) -> None:
+    """Fat tree of seed 41301: three flows on one of 32 uplinks cost a quarter of each step."""
+    many, uplink = of_many_ways(window), Culprit(switch="leaf-0", switch_port="7")
+    full = found(window, Cause.CONGESTION, uplink, reason=Reason.ROUTING, strength=0.72)
+    slight = found(window, Cause.SLOW_LINK, Culprit(), job=JOB, strength=0.299)
+    [verdict] = judge(many, [full, slight])
+    assert (verdict.cause, verdict.reason) == (Cause.CONGESTION, Reason.ROUTING)
+    assert (verdict.culprit.switch, verdict.culprit.switch_port) == ("leaf-0", "7")
+    assert [cost.lost_share for cost in verdict.costs] == [0.5]
+    [verdict] = judge(many, [full, slow(window, nic(1))])
+    assert verdict.culprit.switch_port == "7", "and no NIC that waits for it"
+
+
+def test_one_of_many_ways_is_not_to_blame_by_itself_or_for_something_else(window: Window) -> None:
+    many, uplink = of_many_ways(window), Culprit(switch="leaf-0", switch_port="7")
+    full = found(window, Cause.CONGESTION, uplink, reason=Reason.ROUTING, strength=0.72)
+    slight = found(window, Cause.SLOW_LINK, Culprit(), job=JOB, strength=0.299)
+    assert judge(many, [full]) == []
+    assert judge(many, [slight]) == []
+    begun = msgspec.structs.replace(slight, since_ns=full.since_ns - 40 * NS)
+    assert judge(many, [full, begun]) == [], "bytes were slow before"
+    other = msgspec.structs.replace(full, reason=Reason.NEIGHBOUR)
+    assert judge(many, [other, slight]) == [], "ways may be equal"
+    flap = found(window, Cause.LINK_FLAP, leaf(1), reason=Reason.CABLE)
+    [verdict] = judge(many, [full, slight, flap])
+    assert verdict.cause is Cause.LINK_FLAP, "the flows had to go another way"
 
 
 def job_of_edges(window: Window, name: str, edges: range) -> JobWindow:
