@@ -1,9 +1,10 @@
 """*Phenomenon.* A host or a rank loses a little time in each step, or much in some of them.
 
 *Signal.* Its time outside of collectives beyond its peers' (as for `straggler`), as a mean over the
-newest steps: by chance that mean falls with their number. Too small, or in too few steps, to accuse
-by itself, it is reported with a strength below every verdict; the judge believes it where readings
-of the very host or GPU say why, and both began together.
+newest steps: by chance that mean falls with their number. The clearest host is left out of what the
+others scatter by, so that it hides no second one; steps on time are its end. Too small, or in too
+few steps, to accuse by itself, it is reported with a strength below every verdict; the judge
+believes it where readings of the very host or GPU say why, and both began together.
 
 *Assumptions.* Peers do the same work, and what they differ by at random they differ by in each step
 anew. A rank that always has a little more to do is late on average as well: nothing accuses it.
@@ -17,12 +18,16 @@ a few percent that only show over many iterations.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import msgspec
 import numpy as np
 
-from alerts.detectors.straggler import network_ruled_out, quantile_known
+from alerts.detectors.straggler import network_ruled_out
 from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
-from alerts.signals.slight import Slight, slightly_late
+from alerts.signals.slight import Slight, slightly_late, typical_of
+from alerts.window.columns import Ints
 from alerts.window.model import JobWindow, Window
 from collector.contract.cause_facts import TIMES, Sought
 from collector.contract.figures import duration
@@ -34,6 +39,10 @@ STRENGTH = 0.28
 """Of lateness that is no chance and too small to accuse by: below what becomes a verdict alone."""
 FOUND_MAX = 8
 """Such findings of a job: more of them are a job whose ranks differ."""
+APART_MAX = 2
+"""Hosts whose lateness is left out of what the others scatter by: three troubles at once."""
+APART_SHARE_MAX = 0.5
+"""Of a job's hosts: where so many are late, lateness is what they differ by, and not left out."""
 
 
 def detect(window: Window) -> list[Finding]:
@@ -51,29 +60,72 @@ def of_job(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
     for row, rank in enumerate(own.ranks.tolist()):
         if (host := job.culprit(rank).host) and not own.is_by_past[row]:
             members.setdefault(host, []).append(row)
-    hosts = sorted(members.items())
+    hosts = [(host, np.array(rows, dtype=np.int64)) for host, rows in sorted(members.items())]
     if not hosts:
         return []
-    rows = [np.array(places, dtype=np.int64) for _, places in hosts]
-    typical = np.stack([quantile_known(own.excess_ns[one], 0.5) for one in rows])
-    every = np.concatenate(rows)
-    singles = slightly_late(own, [*every[:, None]], own.excess_ns[every])
-    alone = dict(zip(every.tolist(), singles, strict=True))
-    found: list[tuple[float, Finding]] = []
-    wholes = slightly_late(own, rows, typical)
-    for (host, places), whole in zip(hosts, wholes, strict=True):
-        single = [(row, one) for row in places if (one := alone[row]) is not None]
-        culprit, who = Culprit(job=job.job, host=host), host
-        if whole is None and len(single) == 1:
-            culprit = job.culprit(int(own.ranks[single[0][0]]))
-            who = f"rank {culprit.rank}"
+    late = sorted(
+        (one for one in beside_peers(own, hosts) if one is not None),
+        key=lambda each: -each.best.deviations,
+    )
+    return [
+        to_finding(window, job, own, each.best, *named(job, own, each)) for each in late[:FOUND_MAX]
+    ]
+
+
+def named(job: JobWindow, own: OwnTime, late: LateHost) -> tuple[Culprit, str]:
+    if late.row is None:
+        return Culprit(job=job.job, host=late.host), late.host
+    culprit = job.culprit(int(own.ranks[late.row]))
+    return culprit, f"rank {culprit.rank}"
+
+
+class LateHost(msgspec.Struct, frozen=True):
+    """A host, or its only rank that is late, by its place in the table."""
+
+    host: str
+    row: int | None
+    best: Slight
+
+
+def beside_peers(own: OwnTime, hosts: Sequence[tuple[str, Ints]]) -> list[LateHost | None]:
+    """Each host that is late; None for those that are not.
+
+    The clearest one widens what the others scatter by until it is left out: another host with
+    trouble of its own would hide behind it.
+    """
+    apart = np.zeros(len(own.ranks), dtype=bool)
+
+    def late(rows: Sequence[Ints]) -> list[Slight | None]:
+        return slightly_late(own, rows, typical_of(own.excess_ns, rows), apart)
+
+    found = named_once(hosts, late)
+    for _ in range(APART_MAX):
+        seen = [(one.best.deviations, place) for place, one in enumerate(found) if one is not None]
+        beside = [each for each in seen if not apart[hosts[each[1]][1]].any()]
+        if not beside or len(seen) >= APART_SHARE_MAX * len(hosts):
+            break
+        apart[hosts[max(beside)[1]][1]] = True
+        again = named_once(hosts, late)
+        found = [before or now for before, now in zip(found, again, strict=True)]
+    return found
+
+
+def named_once(
+    hosts: Sequence[tuple[str, Ints]],
+    find: Callable[[Sequence[Ints]], Sequence[Slight | None]],
+) -> list[LateHost | None]:
+    """Each host that is late as a whole, or with several ranks; or its only one that is late."""
+    every = np.concatenate([rows for _, rows in hosts])
+    alone = dict(zip(every.tolist(), find([*every[:, None]]), strict=True))
+    found: list[LateHost | None] = []
+    for (host, rows), whole in zip(hosts, find([rows for _, rows in hosts]), strict=True):
+        single = [(row, one) for row in rows.tolist() if (one := alone[row]) is not None]
         best = whole or max(
             (one for _, one in single), key=lambda one: one.deviations, default=None
         )
-        if best is not None:
-            found.append((best.deviations, to_finding(window, job, own, best, culprit, who)))
-    found.sort(key=lambda each: -each[0])
-    return [finding for _, finding in found[:FOUND_MAX]]
+        row = single[0][0] if whole is None and len(single) == 1 else None
+        found.append(LateHost(host, row, best) if best is not None else None)
+    return found
 
 
 def to_finding(
