@@ -2,15 +2,19 @@
 
 *Signal.* Its time outside of collectives beyond its peers' (as for `straggler`), as a mean over the
 newest steps: by chance that mean falls with their number. The clearest host is left out of what the
-others scatter by, so that it hides no second one; steps on time are its end. Too small, or in too
-few steps, to accuse by itself, it is reported with a strength below every verdict; the judge
-believes it where readings of the very host or GPU say why, and both began together.
+others scatter by, so that it hides no second one; steps on time are its end. Or its time outside
+beyond what it was before, where its job's other hosts have not grown, its ranks enter later and
+steps are longer: of copies that were never equal the slower one may have been ahead
+(`alerts.signals.grown`). Too small, or in too few steps, to accuse by itself, it is reported with a
+strength below every verdict; the judge believes it where readings of the very host or GPU say why,
+and both began together.
 
 *Assumptions.* Peers do the same work, and what they differ by at random they differ by in each step
 anew. A rank that always has a little more to do is late on average as well: nothing accuses it.
 
 *Misses.* Ranks without peers; what has no reading that says why; hosts of a job that are all a
-little slow.
+little slow. What has grown since fewer than six steps, or for so long that the window has no twelve
+steps from before.
 
 *Reference.* Student's mean of many small differences; FALCON and Greyhound (2024) for slowdowns of
 a few percent that only show over many iterations.
@@ -26,6 +30,7 @@ import numpy as np
 from alerts.detectors.straggler import network_ruled_out
 from alerts.finding import Finding
 from alerts.signals.gaps import OwnTime, own_time
+from alerts.signals.grown import grown
 from alerts.signals.slight import Slight, slightly_late, typical_of
 from alerts.window.columns import Ints
 from alerts.window.model import JobWindow, Window
@@ -41,6 +46,9 @@ FOUND_MAX = 8
 """Such findings of a job: more of them are a job whose ranks differ."""
 APART_MAX = 2
 """Hosts whose lateness is left out of what the others scatter by: three troubles at once."""
+BEGAN_NS = 30 * NS
+"""A host that was late for longer before it became slower has had two things: what began with a
+reading of its machine is the later one. The judge joins what began within that time."""
 APART_SHARE_MAX = 0.5
 """Of a job's hosts: where so many are late, lateness is what they differ by, and not left out."""
 
@@ -63,10 +71,7 @@ def of_job(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
     hosts = [(host, np.array(rows, dtype=np.int64)) for host, rows in sorted(members.items())]
     if not hosts:
         return []
-    late = sorted(
-        (one for one in beside_peers(own, hosts) if one is not None),
-        key=lambda each: -each.best.deviations,
-    )
+    late = sorted(late_hosts(own, hosts), key=lambda each: -each.best.deviations)
     return [
         to_finding(window, job, own, each.best, *named(job, own, each)) for each in late[:FOUND_MAX]
     ]
@@ -85,6 +90,22 @@ class LateHost(msgspec.Struct, frozen=True):
     host: str
     row: int | None
     best: Slight
+
+
+def late_hosts(own: OwnTime, hosts: Sequence[tuple[str, Ints]]) -> list[LateHost]:
+    """Those that are late beside their peers, or have become slower than they were."""
+    late, slower = beside_peers(own, hosts), named_once(hosts, lambda rows: grown(own, rows))
+    found = [
+        now if now is not None and (one is None or began_before(own, one, now)) else one
+        for one, now in zip(late, slower, strict=True)
+    ]
+    return [one for one in found if one is not None]
+
+
+def began_before(own: OwnTime, one: LateHost, changed: LateHost) -> bool:
+    """Whether a host was late, perhaps by less, long before it became slower."""
+    began_ns = [int(own.start_ns[each.best.first]) for each in (one, changed)]
+    return began_ns[1] - began_ns[0] > BEGAN_NS
 
 
 def beside_peers(own: OwnTime, hosts: Sequence[tuple[str, Ints]]) -> list[LateHost | None]:
@@ -133,9 +154,14 @@ def to_finding(
 ) -> Finding:
     since, last = int(own.start_ns[one.first]), int(own.end_ns[one.last])
     share = one.mean_ns / max(1.0, float(np.median(own.length_ns[one.first : one.last + 1])))
+    much = duration(one.mean_ns / NS)
+    if one.is_change:
+        what = f"spends {much} of a step more outside of collectives ({share:.1%}) than before"
+        what += ", and its peers do not"
+    else:
+        what = f"is late by {much} of a step on average ({share:.1%})"
     text = (
-        f"{who} is late by {duration(one.mean_ns / NS)} of a step on average ({share:.1%}), over "
-        f"{one.known} steps; by chance its mean would lie within "
+        f"{who} {what}, over {one.known} steps; by chance its mean would lie within "
         f"{duration(one.mean_ns / one.deviations / NS)}"
     )
     return Finding(

@@ -47,6 +47,8 @@ class Slight(msgspec.Struct, frozen=True, kw_only=True):
     mean_ns: float
     deviations: float
     """Standard errors of that mean."""
+    is_change: bool = False
+    """Whether it is held against what was usual before, and not against peers."""
 
 
 def slightly_late(

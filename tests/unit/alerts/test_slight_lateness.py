@@ -106,6 +106,39 @@ def test_a_host_that_is_very_late_hides_no_other() -> None:
     }
 
 
+def faster_and_then_slower() -> np.ndarray:
+    """Milliseconds: a rank that is always late, and beside it one as fast as it is then slower."""
+    table = np.zeros((60, RANKS))
+    table[:, 4:6] = 80.0, -90.0
+    table[30:, 4:6] += 80.0
+    return table
+
+
+def test_a_host_that_was_late_before_became_slower_when_its_machine_was_short() -> None:
+    job = make_job(extra_ms=faster_and_then_slower(), steps=60, compute_ms=2_000.0)
+    (finding,) = detect(window := make_window(job))
+    assert finding.culprit == Culprit(job="training", host="node2")
+    assert finding.since_ns == job.steps[30].start_ns
+    (verdict,) = judge(window, [finding, stalled(finding, "node2")])
+    assert (verdict.culprit.host, verdict.reason) == ("node2", Reason.HOST_STALL)
+
+
+def test_what_all_hosts_grow_by_makes_none_of_them_slower() -> None:
+    table = faster_and_then_slower()
+    table[30:, [0, 1, 2, 3, 6, 7]] += 80.0
+    job = make_job(extra_ms=table, steps=60, compute_ms=2_000.0)
+    (finding,) = detect(make_window(job))
+    assert (finding.culprit.rank, finding.since_ns) == (4, job.steps[1].start_ns)
+
+
+def test_a_host_that_others_overtake_has_not_become_slower() -> None:
+    table = faster_and_then_slower()
+    table[:, 4:6] = table[0, 4:6]
+    table[30:, [0, 1, 2, 3, 6, 7]] -= 80.0
+    job = make_job(extra_ms=table, steps=60, compute_ms=2_000.0)
+    assert all(one.since_ns < job.steps[20].start_ns for one in detect(make_window(job)))
+
+
 def span_of(job: JobWindow) -> int:
     return 10 * (job.steps[-1].end_ns - job.steps[0].start_ns)
 
