@@ -70,6 +70,76 @@ def test_a_machine_that_said_why_for_a_moment_explains_no_minutes(
     assert bool(judge(window, [late, paused])) == is_said
 
 
+def test_steps_on_time_are_its_end_however_few_they_are() -> None:
+    """A host whose disks stalled until its job hung was late "until now" once the job went on."""
+    table = np.zeros((60, RANKS))
+    table[20:33, 4:6] = 20.0
+    window = make_window(job := make_job(extra_ms=table, steps=60), silent_ns=10 * NS)
+    (finding,) = detect(window)
+    assert finding.culprit == Culprit(job="training", host="node2")
+    assert finding.last_ns == finding.until_ns == job.steps[32].end_ns
+
+
+def test_seldom_lateness_has_not_ended_after_a_few_steps_on_time() -> None:
+    table = np.zeros((STEPS, RANKS))
+    table[10:36:5, 4:6] = 25.0
+    (finding,) = detect(make_window(job := make_job(extra_ms=table)))
+    assert finding.last_ns == job.steps[-1].end_ns
+    assert finding.until_ns is None
+
+
+def test_a_host_that_is_very_late_hides_no_other() -> None:
+    table = extra({1: 4.0, 4: 30.0, 5: 30.0})
+    window = make_window(make_job(extra_ms=table))
+    worst, other = detect(window)
+    assert worst.culprit.host == "node2"
+    assert other.culprit == Culprit(job="training", rank=1, host="node0", gpu=1)
+    hot = msgspec.structs.replace(
+        stalled(other, ""),
+        culprit=Culprit(host="node0", gpu=1),
+        reason=Reason.GPU_THROTTLED,
+        strength=0.94,
+    )
+    verdicts = judge(window, [worst, other, hot, stalled(worst, "node2")])
+    assert {(one.culprit.host, one.reason) for one in verdicts} == {
+        ("node0", Reason.GPU_THROTTLED),
+        ("node2", Reason.HOST_STALL),
+    }
+
+
+def faster_and_then_slower() -> np.ndarray:
+    """Milliseconds: a rank that is always late, and beside it one as fast as it is then slower."""
+    table = np.zeros((60, RANKS))
+    table[:, 4:6] = 80.0, -90.0
+    table[30:, 4:6] += 80.0
+    return table
+
+
+def test_a_host_that_was_late_before_became_slower_when_its_machine_was_short() -> None:
+    job = make_job(extra_ms=faster_and_then_slower(), steps=60, compute_ms=2_000.0)
+    (finding,) = detect(window := make_window(job))
+    assert finding.culprit == Culprit(job="training", host="node2")
+    assert finding.since_ns == job.steps[30].start_ns
+    (verdict,) = judge(window, [finding, stalled(finding, "node2")])
+    assert (verdict.culprit.host, verdict.reason) == ("node2", Reason.HOST_STALL)
+
+
+def test_what_all_hosts_grow_by_makes_none_of_them_slower() -> None:
+    table = faster_and_then_slower()
+    table[30:, [0, 1, 2, 3, 6, 7]] += 80.0
+    job = make_job(extra_ms=table, steps=60, compute_ms=2_000.0)
+    (finding,) = detect(make_window(job))
+    assert (finding.culprit.rank, finding.since_ns) == (4, job.steps[1].start_ns)
+
+
+def test_a_host_that_others_overtake_has_not_become_slower() -> None:
+    table = faster_and_then_slower()
+    table[:, 4:6] = table[0, 4:6]
+    table[30:, [0, 1, 2, 3, 6, 7]] -= 80.0
+    job = make_job(extra_ms=table, steps=60, compute_ms=2_000.0)
+    assert all(one.since_ns < job.steps[20].start_ns for one in detect(make_window(job)))
+
+
 def span_of(job: JobWindow) -> int:
     return 10 * (job.steps[-1].end_ns - job.steps[0].start_ns)
 
