@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.detectors.slow_link import detect
-from alerts.finding import Finding
+from alerts.detectors.slow_link import detect, stands_out
+from alerts.finding import Finding, Suspect
 from alerts.judge.incident import OPEN_CONFIDENCE
 from alerts.judge.verdict import judge
 from alerts.window.columns import Operations, Records, Step
@@ -660,3 +660,23 @@ def test_storage_that_a_slow_nic_s_host_writes_is_told_and_not_blamed(
     assert (found.cause, found.culprit.host) == (Cause.SLOW_LINK, "node3")
     of_storage = [one for one in found.evidence if "filer:/save (server filer)" in one.text]
     assert len(of_storage) == evidence
+
+
+@pytest.mark.parametrize(
+    ("shares", "ratio", "is_named"),
+    [
+        ((0.61, 0.12, 0.02), 1.3, True),  # both ends on one leaf
+        ((0.45, 0.45, 0.02), 1.3, True),  # one of two, said with less than a half
+        ((0.31, 0.06, 0.04), 1.56, False),  # between leaves, over many ways
+        ((0.31, 0.06, 0.04), 5.5, True),  # what is so slow on its way shows at switches
+        ((0.17, 0.15, 0.14), 5.5, False),  # many alike
+    ],
+)
+def test_a_nic_is_named_where_it_has_much_of_all_suspicion(
+    shares: tuple[float, ...], ratio: float, *, is_named: bool
+) -> None:
+    suspects = [
+        Suspect(culprit=Culprit(host=f"node{number}"), share=share)
+        for number, share in enumerate(shares)
+    ]
+    assert stands_out(suspects, ratio) is is_named
