@@ -1,6 +1,6 @@
 """Every view of the built-in page in Chromium, on a live cluster: when it is there, and who paid.
 
-`python -m tests.bench.views [HOSTS] [--gpus N] [--browser FILE] [--views NAME …]`.
+`python -m tests.bench.views [HOSTS] [--gpus N] [--at URL] [--browser FILE] [--views NAME …]`.
 A store is filled with half an hour of a recorded cluster (`tests.bench.held`), the service runs on
 it as in production, and the recording goes on in real time (`tests.bench.player`): nothing is
 simulated meanwhile. Service, player and browser share the machine, so beside the seconds stands the
@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
+import httpx
 import msgspec
 
 from tests.bench.held import HOST, Clock, Stand
@@ -63,6 +64,7 @@ AFTER_SECONDS = 1.0
 PLAYED_SECONDS_MAX = 3_600.0
 
 EMPTY = "an empty page"
+OTHER_JOB = "job-001"
 EXPLORED = "sum by (host) (rate(fabric_port_transmit_bytes_total[1m]))"
 VIEWS: dict[str, str] = {
     EMPTY: "/nowhere",
@@ -71,7 +73,7 @@ VIEWS: dict[str, str] = {
     "Jobs": "/job",
     "one job": f"/job/{JOB}",
     "Matrix": f"/matrix?job={JOB}",
-    "Compare, two jobs": f"/compare?a={JOB}&b=job-001",
+    "Compare, two jobs": f"/compare?a={JOB}&b={OTHER_JOB}",
     "Compare, slow steps": f"/compare/steps/{JOB}",
     "Incidents": "/incident",
     "one incident": "/incident/{incident}",
@@ -101,6 +103,8 @@ class Plan(msgspec.Struct, frozen=True):
     views: tuple[str, ...] = ()
     """None: all."""
     browser: Path | None = None
+    at: str = ""
+    """The address of a service that runs; "": one of our own."""
     recording: Path | None = None
     """Made where there is none; None: one that is made anew for each version of the simulator."""
 
@@ -145,11 +149,7 @@ class Meters:
         self._service, self._player = service, player
 
     def end_browser(self) -> None:
-        """Kill it; what steers it is this process's own child, and stays."""
-        for pid in tree_of(os.getpid(), {self._service, self._player}):
-            if parent_of(pid) != os.getpid():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        end_browser({self._service, self._player})
 
     def now(self) -> Cost:
         return Cost(
@@ -167,6 +167,14 @@ class Meters:
             browser=now.browser - before.browser,
             player=now.player - before.player,
         )
+
+
+def end_browser(spared: Collection[int] = ()) -> None:
+    """Kill it; what steers it is this process's own child, and stays."""
+    for pid in tree_of(os.getpid(), set(spared)):
+        if parent_of(pid) != os.getpid():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def parent_of(pid: int) -> int:
@@ -200,6 +208,46 @@ def measured(plan: Plan, *, is_quick: bool = False) -> Result:
             played = player.end()
     shutil.rmtree(folder, ignore_errors=True)
     return result_of(plan, idle, found, note_of(idle, played, rss), is_quick=is_quick)
+
+
+def measured_at(plan: Plan) -> Result:
+    """The views of a service that somebody else has started: no CPU time is known of it."""
+    views = views_at(plan)
+    found: dict[str, list[Measured]] = {name: [] for name in views}
+    nothing = Cost(seconds=1.0, service=0.0, browser=0.0, player=0.0)
+    with loader(plan.browser, end_browser) as pages:
+        pages.load(plan.at, VIEWS[EMPTY], plan.limit)  # a browser's first page is slow
+        for turn in range(plan.loads):
+            for name, address in views.items():
+                one = pages.load(plan.at, address, plan.limit)
+                found[name].append(Measured(one, nothing))
+                say(f"views: {name}, load {turn + 1}: {told(one.complete, plan.limit)}")
+                time.sleep(AFTER_SECONDS)
+    return result_of(plan, nothing, found, f"of {plan.at}, CPU time unknown", is_quick=False)
+
+
+def views_at(plan: Plan) -> dict[str, str]:
+    """The views' addresses there, with names of what is there."""
+    with httpx.Client(base_url=plan.at, timeout=plan.limit) as client:
+
+        def names_of(what: str, name: str) -> list[str]:
+            answer = client.get(f"/v1/{what}").raise_for_status().json()
+            return [one[name] for one in answer["items"]]
+
+        jobs, hosts = (
+            names_of("jobs?state=running&limit=2", "name"),
+            names_of("hosts?limit=1", "host"),
+        )
+        incidents = names_of("incidents?limit=1", "id")
+    if not (jobs and hosts and incidents):
+        raise BenchError(f"{plan.at}: it takes a running job, a host and an incident")
+    return {
+        name: address.replace(JOB, jobs[0])
+        .replace(OTHER_JOB, jobs[-1])
+        .format(incident=incidents[0], host=hosts[0])
+        for name, address in VIEWS.items()
+        if not plan.views or name in plan.views
+    }
 
 
 def fill(folder: Path, file: Path, plan: Plan) -> Part:
@@ -326,7 +374,7 @@ def views_table(plan: Plan, idle: Cost, found: dict[str, list[Measured]]) -> Tab
     columns = ["view", "first content", "complete", "budget", "CPU: service", "idle", "browser"]
     columns += ["player", "page busy", "requests", "packed", "slowest answer"]
     rows = [row_of(name, of, plan.limit, idle) for name, of in found.items()]
-    shape = f"{plan.hosts} hosts of {plan.gpus} GPUs"
+    shape = f"{plan.hosts} hosts of {plan.gpus} GPUs" if not plan.at else plan.at
     return Table(title=f"Views, {shape}, live", columns=columns, rows=rows)
 
 
@@ -393,6 +441,7 @@ def parse(words: list[str]) -> Plan:
     add("--idle", type=float, default=base.idle, help="seconds measured with no page open")
     add("--read-seconds", type=float, default=base.read_seconds, help="between two readings")
     add("--views", nargs="+", default=(), metavar="NAME", choices=VIEWS, help="these alone")
+    add("--at", default="", metavar="URL", help="of a service that runs, such as the demo's")
     add("--browser", type=Path, metavar="FILE", help="Chromium, or a script that starts one")
     add("--recording", type=Path, metavar="FILE", help="the load; made where there is none")
     given = vars(parser.parse_args(words))
@@ -401,7 +450,8 @@ def parse(words: list[str]) -> Plan:
 
 def main(words: list[str]) -> int:
     try:
-        result = measured(parse(words))
+        plan = parse(words)
+        result = measured_at(plan) if plan.at else measured(plan)
     except BenchError as error:
         say(f"views: failed: {error}")
         return 1
