@@ -52,6 +52,8 @@ from alerts.signals import peaks
 from alerts.signals.backlog import free_inflow
 from alerts.signals.captured import Even, by_capture, even_evidence, even_one, rows_alike
 from alerts.signals.edges import (
+    ENDS,
+    LEAD,
     ONE_EDGE_SHARE,
     Fabric,
     Vote,
@@ -59,6 +61,7 @@ from alerts.signals.edges import (
     fabric_of,
     free_receivers,
     receiver_of,
+    stands_out,
     suspects_of,
 )
 from alerts.signals.gaps import latest_own_ns
@@ -106,16 +109,6 @@ LIVE_SECONDS_MIN = 2.0
 MESSAGE_SECONDS_MIN = 1.0
 """The same of messages, always: a pass of micro-batches sends many within milliseconds, and in a
 healthy pipeline four of them in a row took 25 times as long as usual."""
-SUSPECT_SHARE_MIN = 0.4
-"""No culprit is named with a smaller share of all suspicion than this: the ends of a slow edge on
-one leaf share nearly all of it. Between leaves a NIC that stands out of many ways has less than a
-third; of four so named, on seeds that nobody had seen, by transfers 1.3 to 1.6 times as long, all
-were innocent (the queue was at the other end, or a spine lost packets)."""
-PLAIN_RATIO, PLAIN_SHARE_MIN = 3.0, 0.15
-"""The same where transfers take so many times as long: what slows a flow that much on its way shows
-at switches (loss, pauses, a lower rate), and a NIC that sends slowly shows nowhere."""
-LEAD, ENDS = 1.5, 2
-"""Nor where more than two have nearly the first one's share: below so many times less is nearly."""
 WITHOUT_LADDER_SIGMAS = 8.0
 """How clear times must be that no ladder supports. Small all-reduces of healthy jobs change between
 two paces, eight times apart; in parts of such a run nearly all of these were below 7.5."""
@@ -444,16 +437,6 @@ def slow_of(episode: Episode) -> tuple[str, ...]:
     """The communicators that were slow."""
     names = tuple(dict.fromkeys(vote.communicator for vote in episode.votes))
     return names or (episode.worst.communicator,)
-
-
-def stands_out(suspects: Sequence[Suspect], ratio: float) -> bool:
-    """Whether the first is more than one among many alike; the two ends of an edge may be.
-
-    ``ratio``: how many times as long as usual transfers take.
-    """
-    alike = sum(1 for one in suspects if LEAD * one.share >= suspects[0].share)
-    least = PLAIN_SHARE_MIN if ratio >= PLAIN_RATIO else SUSPECT_SHARE_MIN
-    return suspects[0].share >= least and alike <= ENDS
 
 
 def is_surrounded(fabric: Fabric, slow: Sequence[str], suspect: Suspect) -> bool:

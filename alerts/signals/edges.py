@@ -43,6 +43,16 @@ SUSPECTS_MAX = 64
 SUSPECT_SHARE_MIN = 1e-3
 """A suspect with less is left out, unless it is a NIC of a slow communicator: a reader with
 counters wants to compare those."""
+NAMED_SHARE_MIN = 0.4
+"""No culprit is named with a smaller share of all suspicion than this: the ends of a slow edge on
+one leaf share nearly all of it. Between leaves a NIC that stands out of many ways has less than a
+third; of four so named, on seeds that nobody had seen, by transfers 1.3 to 1.6 times as long, all
+were innocent (the queue was at the other end, or a spine lost packets)."""
+PLAIN_RATIO, PLAIN_SHARE_MIN = 3.0, 0.15
+"""The same where transfers take so many times as long: what slows a flow that much on its way shows
+at switches (loss, pauses, a lower rate), and a NIC that sends slowly shows nowhere."""
+LEAD, ENDS = 1.5, 2
+"""Nor where more than two have nearly the first one's share: below so many times less is nearly."""
 
 SHARE_DIGITS = 2
 """Suspects that differ by less are alike, and stand in the order of their names."""
@@ -414,6 +424,16 @@ def folded(fabric: Fabric, places: Sequence[Place], shares: Floats, own: set[int
     order = sorted(total, key=lambda key: (-round(total[key], SHARE_DIGITS), key))
     chosen = [key for key in order if total[key] >= SUSPECT_SHARE_MIN or key in kept]
     return [Suspect(culprit=culprits[key], share=total[key]) for key in chosen[:SUSPECTS_MAX]]
+
+
+def stands_out(suspects: Sequence[Suspect], ratio: float) -> bool:
+    """Whether the first is more than one among many alike; the two ends of an edge may be.
+
+    ``ratio``: how many times as long as usual transfers take.
+    """
+    alike = sum(1 for one in suspects if LEAD * one.share >= suspects[0].share)
+    least = PLAIN_SHARE_MIN if ratio >= PLAIN_RATIO else NAMED_SHARE_MIN
+    return suspects[0].share >= least and alike <= ENDS
 
 
 def name_of(fabric: Fabric, place: Place) -> str:

@@ -7,10 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.detectors.slow_link import detect, stands_out
+from alerts.detectors.slow_link import detect
 from alerts.finding import Finding, Suspect
 from alerts.judge.incident import OPEN_CONFIDENCE
 from alerts.judge.verdict import judge
+from alerts.signals.edges import stands_out
 from alerts.window.columns import Operations, Records, Step
 from alerts.window.model import Grid, Hosts, JobWindow, Past, Paths, Readings, Window
 from alerts.window.split import split
