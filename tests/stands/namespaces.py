@@ -65,6 +65,8 @@ def joined(*, middle: bool = False) -> Iterator[Joined]:
             run(f"ip link add v0 netns {one} type veth peer name v1 netns {other}")
         for place, name in enumerate(made.names):
             device, address = made.interfaces[place], made.addresses[place]
+            # IPv6 speaks by itself for some seconds on a new link, and tests count what they send.
+            run(f"ip -n {name} link set {device} addrgenmode none")
             run(f"ip -n {name} addr add {address}/24 dev {device}")
             run(f"ip -n {name} link set {device} up")
         yield made
