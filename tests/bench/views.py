@@ -235,7 +235,7 @@ def views_at(plan: Plan) -> dict[str, str]:
             return [one[name] for one in answer["items"]]
 
         jobs, hosts = (
-            names_of("jobs?state=running&limit=2", "name"),
+            names_of("jobs?state=running&limit=2", "id"),
             names_of("hosts?limit=1", "host"),
         )
         incidents = names_of("incidents?limit=1", "id")
