@@ -9,7 +9,7 @@ it, or are marked, paused or dropped. Over a second the port is half empty.
 (`alerts.signals.inflow.FOREIGN_STEADY`), and yet a queue shows at its switch: marks at the NIC
 beyond what is usual of it, or ports and NICs that the switch holds back, a deep queue, drops. A
 port that is half empty and has a queue is filled in bursts, unless marks alone hold the queue in
-check: few of others' packets have one, the switch holds nobody back, and its queue is not deep
+check: few of others' packets have one, the switch holds no port back, and its queue is not deep
 (`alerts.signals.inflow.MARKED_IN_CHECK`). That is `congestion`, whose senders go on and heed marks;
 a burst is over before it hears of them. A watermark counts when it changes: it was reached between
 two readings of the switch, and evidence says so and no more.

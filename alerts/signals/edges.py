@@ -46,8 +46,8 @@ counters wants to compare those."""
 NAMED_SHARE_MIN = 0.4
 """No culprit is named with a smaller share of all suspicion than this: the ends of a slow edge on
 one leaf share nearly all of it. Between leaves a NIC that stands out of many ways has less than a
-third; of four so named, on seeds that nobody had seen, by transfers 1.3 to 1.6 times as long, all
-were innocent (the queue was at the other end, or a spine lost packets)."""
+third; of four so named, in trials of unseen seeds, by transfers 1.3 to 1.6 times as long, all were
+innocent (the queue was at the other end, or a spine lost packets)."""
 PLAIN_RATIO, PLAIN_SHARE_MIN = 3.0, 0.15
 """The same where transfers take so many times as long: what slows a flow that much on its way shows
 at switches (loss, pauses, a lower rate), and a NIC that sends slowly shows nowhere."""

@@ -57,7 +57,7 @@ def slightly_late(
     """Of each group of ranks the newest steps in which they are late on average; None: never.
 
     ``groups`` are rows of the table; ``excess_ns`` [groups, steps] is a typical one's of each.
-    Ranks that are ``apart`` have trouble of their own: what they are late by is nobody's noise.
+    Ranks that are ``apart`` have trouble of their own: their lateness is no scatter of the others.
     """
     found: list[Slight | None] = [None] * len(groups)
     known = ~np.isnan(excess_ns)

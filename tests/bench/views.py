@@ -17,7 +17,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -211,18 +211,16 @@ def measured(plan: Plan, *, is_quick: bool = False) -> Result:
 
 
 def measured_at(plan: Plan) -> Result:
-    """The views of a service that somebody else has started: no CPU time is known of it."""
+    """The views of a service that an operator has started: no CPU time is known of it."""
     views = views_at(plan)
-    found: dict[str, list[Measured]] = {name: [] for name in views}
     nothing = Cost(seconds=1.0, service=0.0, browser=0.0, player=0.0)
     with loader(plan.browser, end_browser) as pages:
         pages.load(plan.at, VIEWS[EMPTY], plan.limit)  # a browser's first page is slow
-        for turn in range(plan.loads):
-            for name, address in views.items():
-                one = pages.load(plan.at, address, plan.limit)
-                found[name].append(Measured(one, nothing))
-                say(f"views: {name}, load {turn + 1}: {told(one.complete, plan.limit)}")
-                time.sleep(AFTER_SECONDS)
+        found = load_all(
+            plan,
+            views,
+            lambda address: Measured(pages.load(plan.at, address, plan.limit), nothing),
+        )
     return result_of(plan, nothing, found, f"of {plan.at}, CPU time unknown", is_quick=False)
 
 
@@ -271,19 +269,29 @@ def look(service: Program, player: Player, plan: Plan) -> tuple[Cost, dict[str, 
     """
     meters = Meters(service.pid, player.pid)
     views = chosen(service, plan.views)
-    found: dict[str, list[Measured]] = {name: [] for name in views}
     before = meters.now()
     time.sleep(plan.idle)
     idle = meters.since(before)
     with loader(plan.browser, meters.end_browser) as pages:
         pages.load(service.url, VIEWS[EMPTY], plan.limit)  # a browser's first page is slow
-        for turn in range(plan.loads):
-            for name, address in views.items():
-                one = one_load(pages, service.url, address, plan.limit, meters)
-                found[name].append(one)
-                say(f"views: {name}, load {turn + 1}: {told(one.load.complete, plan.limit)}")
-                time.sleep(AFTER_SECONDS)
+        found = load_all(
+            plan, views, lambda address: one_load(pages, service.url, address, plan.limit, meters)
+        )
     return idle, found
+
+
+def load_all(
+    plan: Plan, views: Mapping[str, str], one_load: Callable[[str], Measured]
+) -> dict[str, list[Measured]]:
+    """Every view, so many times; between two the service notices that a page is gone."""
+    found: dict[str, list[Measured]] = {name: [] for name in views}
+    for turn in range(plan.loads):
+        for name, address in views.items():
+            one = one_load(address)
+            found[name].append(one)
+            say(f"views: {name}, load {turn + 1}: {told(one.load.complete, plan.limit)}")
+            time.sleep(AFTER_SECONDS)
+    return found
 
 
 def one_load(pages: Loader, url: str, address: str, limit: float, meters: Meters) -> Measured:

@@ -133,7 +133,7 @@ class Dumps(NamedTuple):
     events: Sequence[Event]
 
 
-class Verdicts(NamedTuple):
+class VerdictInputs(NamedTuple):
     """What a job is read with that verdicts need, and nothing else does."""
 
     built: BuiltTopology
@@ -189,7 +189,9 @@ class WindowReader:
             at_rest = NO_JOBS
         read = (
             at_rest.get(each)
-            or self._sound_job(each, from_ns, to_ns, records_max, Verdicts(built, ports, dumps))
+            or self._sound_job(
+                each, from_ns, to_ns, records_max, VerdictInputs(built, ports, dumps)
+            )
             for each in chosen
         )
         jobs = [each for each in read if each is not None]
@@ -219,7 +221,7 @@ class WindowReader:
         """
         built = self._topology_at(window.to_ns, is_live=True)
         dumps = self._dumps(window.from_ns, window.to_ns, window.events)
-        needed = Verdicts(built, window.ports, dumps)
+        needed = VerdictInputs(built, window.ports, dumps)
         read = (
             job
             if not job.is_resting or job.job in at_rest
@@ -331,7 +333,7 @@ class WindowReader:
         from_ns: int,
         to_ns: int,
         records_max: int,
-        needed: Verdicts | None,
+        needed: VerdictInputs | None,
     ) -> JobWindow:
         """Without what is ``needed`` it is for no verdict."""
         job_rank = job_ranks_of(self._inventory, job)
